@@ -74,9 +74,10 @@ def against_tune(result: Result, chosen: Set) -> None:
     auto, gini = on_test(FairALS(settings="auto"), parts, chosen)
     verdict = "met" if auto >= 0.97 * best["ndcg@20"] else "MISSED"
     result.findings.append(
-        f"{chosen.name}, test users, 128 factors: nDCG@20 {auto:.4f} (Gini@20 {gini:.3f}) with automatic settings, "
-        f"{best['ndcg@20']:.4f} with the best of {TRIALS} trials of `tune` on the validation data "
-        f"({best['date']}): {100 * (auto / best['ndcg@20'] - 1):+.1f} % (goal -3 %: {verdict})."
+        f"{chosen.name}, test users, 128 factors: nDCG@20 {auto:.4f} (Gini@20 {gini:.3f} of "
+        f"{parts.test.n_users:,} users' lists) with automatic settings, {best['ndcg@20']:.4f} with the best "
+        f"of {TRIALS} trials of `tune` on the validation data ({best['date']}): "
+        f"{100 * (auto / best['ndcg@20'] - 1):+.1f} % (goal -3 %: {verdict})."
     )
 
 

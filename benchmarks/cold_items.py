@@ -76,7 +76,8 @@ def run(short: bool) -> Result:
     for row in kept["evenness"]:
         result.findings.append(
             f"Evenness {row['evenness']:g} of the calibrated path: cold items have {100 * row['cold_share@20']:.1f} % "
-            f"of exposure (20 % of the catalogue), recall@20 {row['recall@20']:.3f}, Gini {row['gini@20']:.3f}."
+            f"of exposure (20 % of the catalogue), recall@20 {row['recall@20']:.3f}, Gini@20 {row['gini@20']:.3f} of "
+            f"{row['users']:,} users' lists."
         )
     floor = kept["floor"]
     result.findings.append(
@@ -205,7 +206,9 @@ def along_evenness() -> tuple[list[dict[str, float]], dict[str, float]]:
     rows = []
     for evenness in (0.0, 0.25, 0.5, 0.75, 1.0):
         found = evaluate(model, split.test, metrics=metrics, train=split.train, evenness=evenness, bootstrap=0)
-        rows.append({"evenness": evenness, **{name: float(found[name]) for name in metrics}})
+        rows.append(
+            {"evenness": evenness, "users": split.test.n_users, **{name: float(found[name]) for name in metrics}}
+        )
     cold = np.setdiff1d(np.arange(split.train.n_items), split.train.by_user.indices)
     plain, floor = model, fit_offsets(model, K=K, min_exposure=FLOOR, check=False, progress=False)
     before, after = (_shares(m, split.train) for m in (plain, floor.model))

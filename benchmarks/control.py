@@ -123,7 +123,7 @@ def path_costs(task: Task, settings: dict[str, Any], train: Interactions, held_o
             objective[phi] = model.history.column("objective.total")[-1]
         path = fit_path(FairALS(**settings), split, fairness=values, progress=False)
         cost = sum(path.column("seconds")) / float(np.mean(seconds))
-        excess = [row["objective"] / objective[row["fairness"]] - 1 for row in path]
+        excess = [row["objective"] / objective[row["trained_fairness"]] - 1 for row in path]
         holds = cost <= 4 and max(excess) <= 1e-3
         lines.append(
             f"{task.name}: a re-trained path over {', '.join(f'{v:g}' for v in values)} costs {cost:.2f} cold fits "

@@ -54,6 +54,10 @@ GOALS = {
     "ml-1m": ((0.87, 0.84, 0.8, 0.75), (0.316, 0.304, 0.288, 0.268)),
     "gowalla": ((0.8, 0.75, 0.7), (0.146, 0.141, 0.132)),
 }
+GOALS_AT_START = {"gowalla": (0.151, 0.84)}
+"""At evenness 0: nDCG@20 at least, Gini@20 at most."""
+GOALS_WIDE = {"gowalla": (0.183, 0.1515)}
+"""At evenness 0 with 1,024 factors: Recall@20 and nDCG@20 at least."""
 
 
 def run(short: bool) -> Result:
@@ -281,29 +285,41 @@ def add(result: Result, stored: Record) -> None:
         f"Gini@20 {start['gini']:.3f}. Settings: {_settings(stored['settings'][BALANCED])}; plain: "
         f"{_settings(stored['settings'][PLAIN])}. {stored['seconds']:,} s."
     )
-    for level, goal in zip(*GOALS.get(name, ((), ())), strict=True):
-        cell = ours["cells"][list(stored["levels"]).index(level)]
-        reached = cell is not None and cell["ndcg20"] >= goal
-        shown = "not reached" if cell is None else f"{cell['ndcg20']:.4f}"
-        result.findings.append(
-            f"{name}, Gini@20 <= {level:g}: {shown} (goal {goal:g}: {'met' if reached else 'MISSED'})."
-        )
-    if stored["wide"]:
-        w = stored["wide"]
-        result.findings.append(
-            f"{name}, 1,024 factors, evenness 0: Recall@20 {w['recall@20']:.4f} (goal .183), "
-            f"nDCG@20 {w['ndcg@20']:.4f} (goal .1515), Gini@20 {w['gini@20']:.3f}."
-        )
+    result.findings += goals(name, stored["levels"], ours, stored["wide"])
     if "coarse" in stored:
-        made, w = stored["coarse"]["row"], stored["coarse"]["wide"]
-        cells = ", ".join(f"{cell['ndcg20']:.4f}" for cell in made["cells"])
-        result.findings.append(
-            f"{name} with the settings of an earlier search ({_settings(stored['coarse']['settings'])}): evenness 0 "
-            f"nDCG@20 {made['start']['ndcg20']:.4f}, Recall@20 {made['start']['recall20']:.4f}, Gini@20 "
-            f"{made['start']['gini']:.3f} (goal .151 at .84); the path at the levels {cells}; 1,024 factors, evenness "
-            f"0: Recall@20 {w['recall@20']:.4f}, nDCG@20 {w['ndcg@20']:.4f}, Gini@20 {w['gini@20']:.3f}."
-        )
+        other = stored["coarse"]
+        result.findings.append(f"{name}, settings of an earlier search: {_settings(other['settings'])}.")
+        result.findings += goals(name, stored["levels"], other["row"], other["wide"], ", settings of an earlier search")
     result.findings += exceptions(stored)
+
+
+def goals(name: str, levels: list[float], ours: Record, wide: Record | None, which: str = "") -> list[str]:
+    """Say of every goal for a data set whether the path meets it, with the settings that `which` names."""
+    said, start, title = [], ours["start"], name + which
+    if name in GOALS_AT_START:
+        ndcg, gini = GOALS_AT_START[name]
+        met = start["ndcg20"] >= ndcg and start["gini"] <= gini
+        said.append(
+            f"{title}, evenness 0: nDCG@20 {start['ndcg20']:.4f} at Gini@20 {start['gini']:.3f}, Recall@20 "
+            f"{start['recall20']:.4f} (goal nDCG@20 {ndcg:g} with Gini@20 at most {gini:g}: {verdict(met)})."
+        )
+    for level, goal in zip(*GOALS.get(name, ((), ())), strict=True):
+        cell = ours["cells"][list(levels).index(level)]
+        shown = "not reached" if cell is None else f"{cell['ndcg20']:.4f}"
+        met = cell is not None and cell["ndcg20"] >= goal
+        said.append(f"{title}, Gini@20 <= {level:g}: {shown} (goal {goal:g}: {verdict(met)}).")
+    if wide and name in GOALS_WIDE:
+        recall, ndcg = GOALS_WIDE[name]
+        said.append(
+            f"{title}, 1,024 factors, evenness 0: Recall@20 {wide['recall@20']:.4f} (goal {recall:g}: "
+            f"{verdict(wide['recall@20'] >= recall)}), nDCG@20 {wide['ndcg@20']:.4f} (goal {ndcg:g}: "
+            f"{verdict(wide['ndcg@20'] >= ndcg)}), Gini@20 {wide['gini@20']:.3f}."
+        )
+    return said
+
+
+def verdict(met: bool) -> str:
+    return "met" if met else "MISSED"
 
 
 def exceptions(stored: Record) -> list[str]:

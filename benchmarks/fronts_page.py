@@ -32,7 +32,9 @@ def page() -> str:
         if not (STORED / f"{data.name}.json").exists():
             continue
         stored = load(data.name)
-        lines += ["", f"## {data.name}"]
+        lines += ["", f"## {data.name}", ""]
+        lines += [f"Gini, coverage and tail share are those of the lists of {stored['users']:,} test users over "
+                  f"{stored['items']:,} items; {stored['factors']} factors."]  # fmt: skip
         for name, title in METRICS.items():
             lines += ["", f"### {data.name}: {title}", ""]
             lines += ["| model | method | " + " | ".join(f"Gini {level:g}" for level in stored["levels"]) + " |"]
@@ -55,21 +57,33 @@ def summary() -> str:
         for k, level in enumerate(stored["levels"]):
             own = ours["cells"][k]
             rivals = [_best(stored, k, wanted) for wanted in (True, False)]
-            first = data.name if k == 0 else ""
+            first = f"{data.name}, {stored['users']:,} users" if k == 0 else ""
             lines.append(f"| {first} | {level:g} | {own['ndcg20']:.4f} | " + " | ".join(rivals) + " |")
     return "\n".join(lines)
 
 
 def _best(stored: Record, k: int, one_liner: bool) -> str:
-    """The best method at a level, among one-liners or among the others: its name, nDCG@20 and distance to the path."""
+    """The best method at a level, among one-liners or among the others: its name, nDCG@20 and distance to the path.
+
+    Every other one that is above the path by more than its interval is named after it.
+    """
     rows = [made for made in stored["rows"] if (made["method"] in ONE_LINERS) == one_liner and made["method"] != OURS]
     rows = [made for made in rows if made["cells"][k] is not None]
     if not rows:
         return "-"
-    best = max(rows, key=lambda made: made["cells"][k]["ndcg20"])
-    text = f"{best['method']}, {best['model']}: {cell_text(best['cells'][k])}"
-    cell = best["cells"][k]
-    return f"**{text}**" if cell.get("above", 0) > cell.get("half_width", 0) else text
+    rows.sort(key=lambda made: -made["cells"][k]["ndcg20"])
+    return "; ".join(_told(made, k) for n, made in enumerate(rows) if n == 0 or _above(made, k))
+
+
+def _told(made: Record, k: int) -> str:
+    text = f"{made['method']}, {made['model']}: {cell_text(made['cells'][k])}"
+    return f"**{text}**" if _above(made, k) else text
+
+
+def _above(made: Record, k: int) -> bool:
+    """Whether a method is above the path by more than the interval of the difference."""
+    cell = made["cells"][k]
+    return bool(cell.get("above", 0) > cell.get("half_width", 0))
 
 
 def _shown(cell: Record | None, metric: str) -> str:

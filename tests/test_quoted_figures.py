@@ -2,7 +2,8 @@
 
 A comment `<!-- figures: FILE ... -->` in a page names the files of the text up to the next such comment. A figure is a
 number with three decimals or more; settings and code do not count. It must be the rounded value of a number in these
-files. Of stored runs of `fairmf reproduce` the rows count, not the single fits.
+files. Of stored runs of `fairmf reproduce` the rows count, not the single fits. `FILE.md#NAME` means one section of a
+file that the benchmarks write, so that a figure is not found in the section of another benchmark.
 """
 
 import json
@@ -12,7 +13,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/reproduction.md", "docs/rivals.md", "docs/leaderboard.md", "docs/what-works.md")
+PAGES = (
+    "README.md", "docs/reproduction.md", "docs/rivals.md", "docs/leaderboard.md", "docs/what-works.md",
+    "docs/exposure.md", "docs/evenness.md", "docs/tuning.md",
+)  # fmt: skip
 SOURCES = re.compile(r"<!-- figures: (.*?) -->")
 NOT_FIGURES = re.compile(
     r"```.*?```|`[^`]*`|\]\([^)]*\)|<!--.*?-->|"
@@ -34,11 +38,14 @@ def numbers(value):
 
 
 def stored(pattern):
+    pattern, _, section = pattern.partition("#")
     files = sorted(ROOT.glob(pattern))
     assert files, f"{pattern} names no file"
     found = []
     for file in files:
         text = file.read_text(encoding="utf-8")
+        if section:
+            (text,) = re.findall(rf"<!-- {section} -->\n(.*?)<!-- end -->", text, re.DOTALL)
         content = json.loads(text) if file.suffix == ".json" else text
         if isinstance(content, dict) and "pieces" in content:
             content = content["rows"]
@@ -81,6 +88,12 @@ def test_a_wrong_figure_is_found():
     text = "It has .4123, a gamma .0061, `x = 0.9999` and [a link](b.md#.1234), and loses .0067 or .007."
     assert unknown(text, values) == []
     assert unknown("It has .4124 and 0.413.", values) == [".4124", "0.413"]
+
+
+def test_a_section_of_the_results_has_its_own_figures_alone():
+    whole, section = stored("benchmarks/RESULTS.md"), stored("benchmarks/RESULTS.md#exposure")
+    assert unknown("Recall@20 .3448", section) == []
+    assert 0 < len(section) < len(whole)
 
 
 def test_the_tables_of_the_reproduction_are_made_from_stored_results():

@@ -1,12 +1,27 @@
 """Test whole fits on the GPU: the objective of the CPU, the same bits in every run, and all memory freed."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from conftest import EMULATED
 
-from fairmf import IALS, FairALS, FiADMM, Interactions, evaluate, load_model, split_by_user, synthetic, synthetic_events
+from fairmf import (
+    IALS,
+    FairALS,
+    FiADMM,
+    Interactions,
+    Level,
+    calibrate,
+    evaluate,
+    load_model,
+    split_by_user,
+    synthetic,
+    synthetic_events,
+)
 from fairmf.backends.registry import what_is_missing
+from fairmf.control.level_grid import learned_prices
 from fairmf.params import settings_of
 
 REASON = what_is_missing()
@@ -98,6 +113,30 @@ def test_everything_a_model_does(tmp_path):
     for a, b in zip(loaded.recommend(users, N=10), cuda.recommend(users, N=10), strict=True):
         np.testing.assert_array_equal(a, b)
     assert cuda.with_fairness(2.0).recommend(users, N=5)[0].shape == (20, 5)
+
+
+def test_a_level_from_the_fit_to_the_lists_of_a_loaded_model(tmp_path):
+    size, heldout = ((200, 80, 4000), 40) if EMULATED else ((1500, 400, 60_000), 150)
+    split = split_by_user(synthetic_events(*size, random_state=2), heldout=heldout)
+    cuda = fitted(FairALS(factors=16), "cuda", split.train)
+    calibrate(cuda, split.validation, bootstrap=0, progress=False)
+    # All four strengths; calibrate keeps prices only where they help, so that they are learned here in any case.
+    level, prices = Level(0.5, 0.4, 0.2, 0.3), learned_prices(cuda, 20, lambda _: None)
+    cuda._fitted = dataclasses.replace(cuda.fitted, item_prices=prices)
+    cuda.save(tmp_path / "m.fairmf")
+    cpu = load_model(tmp_path / "m.fairmf")
+    cpu.backend = "cpu"
+    users = split.train.user_ids.values
+    plain, _ = cuda.recommend(users, N=10)
+    ids, scores = cuda.recommend(users, N=10, evenness=level)
+    expected, theirs = cpu.recommend(users, N=10, evenness=level)
+    assert np.mean(ids != plain) > 0.1
+    np.testing.assert_allclose(scores, theirs, rtol=1e-3, atol=1e-4)
+    assert np.mean(ids != expected) < 0.02  # items whose scores differ by rounding may change places
+    for evenness in (0.0, 0.5, 1.0, level):
+        ours, same = (evaluate(m, split.test, at=(10,), bootstrap=0, evenness=evenness) for m in (cuda, cpu))
+        for metric in ("ndcg@10", "gini@10"):
+            assert ours[metric] == pytest.approx(same[metric], abs=2e-3)
 
 
 def test_lists_of_many_users_need_the_items_on_the_device_once(monkeypatch):

@@ -193,6 +193,16 @@ def test_nothing_is_fetched(written):
     assert "default-src 'none'" in page
 
 
+def test_a_curve_of_trained_models_alone(tmp_path):
+    curve = fit_path(type(small_model())(factors=6, epochs=2), small_split(), fairness=[0.5, 2])
+    page = report(curve, tmp_path / "t.html").read_text(encoding="utf-8")
+    data = data_of(page)
+    assert data["knob"] == "trained fairness"
+    assert [p["name"] for p in data["positions"]] == ["trained fairness 0.5", "trained fairness 2"]
+    assert "Choose a trained fairness" in page
+    assert "psi of a request" not in page
+
+
 def test_a_curve_alone(tmp_path):
     split = small_split()
     curve = trade_off(small_model(), split, points=5) + fit_path(

@@ -29,6 +29,7 @@ from fairmf.params import check_count, check_number
 
 GRID = (0.25, 0.5, 1.0)  # minimum exposures to try, as fractions of an equal share
 USERS_AT_ONCE = 4096  # users ranked per iteration of learning offsets: enough for an estimate
+FAIRREC_BEST = 0.5  # below this Gini FairRec keeps more accuracy than any evenness (docs/evenness.md, limits)
 CLOSE = 0.0005  # bisection ends when the metric at both ends differs by no more than this
 STEPS = (0.0, 0.25, 0.5, 0.75, 1.0)  # values of evenness between which a bisection starts
 WAYS = {"fairrec": ("fairrec",), "offsets": ("offsets",), "all": ("offsets", "fairrec")}
@@ -120,6 +121,11 @@ def fit_to_target(
             message += " " + advice(others, goal, f"recall@{at}")
         if "fairrec" not in ways:
             message += ' FairRec can make lists more even: alternatives="fairrec" measures it.'
+    elif name == "max_gini" and value < FAIRREC_BEST and row["evenness"] > 0:
+        message += (
+            f" Below a Gini of {FAIRREC_BEST:g} FairRec keeps more accuracy, if all lists are made together: "
+            "compare evaluate(model.with_fairrec(share), split)."
+        )
     curve = Curve(tuple(measure.rows[key] for key in sorted(measure.rows)), measure.metrics)
     level = level_of(row)
     try:

@@ -164,7 +164,7 @@ def fit_path(
     Returns
     -------
     Curve
-        One row per fairness value, with the objective that training reached and its epochs.
+        One row per value, in the column `trained_fairness`, with the objective that training reached and its epochs.
 
     Raises
     ------
@@ -176,8 +176,8 @@ def fit_path(
     >>> from fairmf import FairALS, fit_path, split_by_user, synthetic
     >>> split = split_by_user(synthetic(400, 200, 9000), heldout=60, protocol="seeded")
     >>> curve = fit_path(FairALS(factors=8, epochs=4), split, fairness=[0, 1])
-    >>> curve.column("way")
-    ['re-trained', 're-trained']
+    >>> curve.column("way"), curve.column("trained_fairness")
+    (['re-trained', 're-trained'], [0.0, 1.0])
     """
     if not isinstance(model, (FairALS, FiADMM)):
         raise InvalidParameter(f"A {type(model).__name__} has no fairness to train with: use FairALS or FiADMM.")
@@ -201,7 +201,7 @@ def fit_path(
             found = evaluate(trained, split.validation, metrics=metrics, bootstrap=0)
             objective = trained.history.records[-1]["objective"]["total"]
             rows.append({
-                "way": "re-trained", "fairness": phi, **{name: found[name] for name in metrics},
+                "way": "re-trained", "trained_fairness": phi, **{name: found[name] for name in metrics},
                 "objective": objective, "epochs": len(trained.history), "n_users": split.validation.n_users,
                 "seconds": seconds,
             })  # fmt: skip
@@ -215,6 +215,14 @@ def level_of(row: Row) -> Level:
     return Level(row["fairness"], row["flatten"], row["discount"], row["lift"])
 
 
+def place_of(row: Row) -> tuple[float, str]:
+    """Return where a row lies on its curve, and which column says so: evenness, else fairness, else the trained one."""
+    for name in ("evenness", "fairness", "trained_fairness"):
+        if row.get(name) is not None:
+            return float(row[name]), name
+    return 0.0, ""
+
+
 @dataclass(frozen=True)
 class Curve:
     """Quality and exposure at several values of evenness (or of fairness), one row each. `+` joins two curves.
@@ -223,8 +231,9 @@ class Curve:
     ----------
     rows
         Dictionaries with `way` (how the row was made: "evenness", "dial", "re-trained", "offsets" or "FairRec"),
-        `fairness`, the metrics, `n_users` and `seconds`; rows of way "evenness" also with `evenness`, `flatten`,
-        `discount` and `lift`.
+        `fairness` (psi, with which lists were made), the metrics, `n_users` and `seconds`; rows of way "evenness" also
+        with `evenness`, `flatten`, `discount` and `lift`. Rows of way "re-trained" have `trained_fairness` (phi)
+        instead of `fairness`: each is a model of its own, which makes lists as it was trained.
     metrics
         Full names of the metrics in every row.
 
@@ -294,17 +303,25 @@ class Curve:
         return counts.pop() if len(counts) == 1 else None
 
     def __repr__(self) -> str:
-        columns = ("way", *LEVEL, *self.metrics, *(() if self.n_users is not None else ("n_users",)))
+        columns = (
+            "way",
+            *LEVEL,
+            "trained_fairness",
+            *self.metrics,
+            *(() if self.n_users is not None else ("n_users",)),
+        )
         names = [name for name in columns if any(name in row for row in self.rows)]
-        lines = ["  ".join(f"{name:>12}" for name in names)]
+        widths = [max(len(name), 12) for name in names]
+        lines = ["  ".join(f"{name:>{width}}" for name, width in zip(names, widths, strict=True))]
         for row in self.rows:
-            cells = ("" if row.get(name) is None else row[name] for name in names)
-            lines.append("  ".join(f"{cell:>12.4g}" if isinstance(cell, float) else f"{cell!s:>12}" for cell in cells))
+            cells = ["" if row.get(name) is None else row[name] for name in names]
+            told = (f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in cells)
+            lines.append("  ".join(f"{cell:>{width}}" for cell, width in zip(told, widths, strict=True)))
         return "\n".join(lines + ([] if self.n_users is None else [f"(lists of {self.n_users:,} users)"]))
 
     def _repr_html_(self) -> str:
         ways = {row.get("way") for row in self.rows}
-        columns = (*(("way",) if len(ways) > 1 else ()), "evenness", "fairness", *self.metrics)
+        columns = (*(("way",) if len(ways) > 1 else ()), "evenness", "fairness", "trained_fairness", *self.metrics)
         names = [name for name in columns if any(row.get(name) is not None for row in self.rows)]
         rows = [["" if row.get(name) is None else row[name] for name in names] for row in self.rows]
         note = "" if self.n_users is None else f"lists of {self.n_users:,} users"

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.control.calibrate import LEVELS
-from fairmf.control.trade_off import Curve, level_of
+from fairmf.control.trade_off import Curve, level_of, place_of
 from fairmf.data.groups import GroupLabels
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split
@@ -37,7 +37,6 @@ from fairmf.reports.stops import (
     Stops,
     evenness_stops,
     expected_levels,
-    fairness_name,
     fairness_stops,
     note_on,
     place_on,
@@ -204,7 +203,7 @@ def of_curve(
     main = next((way for way in ("evenness", "dial") if way in ways), ways[0])
     up, down = curve.quality, curve.inequality
     others = [
-        Series(str(way), tuple((row[down], row[up], place_of(row)[1]) for row in curve if row["way"] == way))
+        Series(str(way), tuple((row[down], row[up], words_of(row)) for row in curve if row["way"] == way))
         for way in ways
         if way != main
     ]
@@ -219,7 +218,7 @@ def of_curve(
         metrics=curve.metrics,
         quality=up,
         inequality=down,
-        knob="evenness" if positions[0].evenness is not None else "fairness",
+        knob=_knob(next(row for row in curve if row["way"] == main)),
         at=curve.at,
         n_users=curve.n_users,
         series=(*others, *_points(compare, up, down)),
@@ -229,13 +228,13 @@ def of_curve(
 
 
 def _stops_of(curve: Curve, way: str) -> tuple[Position, ...]:
-    """Return the rows of one `way` as stops, sorted by evenness, or by fairness where they have none."""
+    """Return the rows of one `way` as stops, sorted by evenness, or by (trained) fairness where they have none."""
     rows = sorted((row for row in curve if row["way"] == way), key=lambda row: place_of(row)[0])
     return tuple(
         Position(
-            place_of(row)[1],
+            words_of(row),
             {metric: row[metric] for metric in curve.metrics},
-            row["fairness"],
+            row.get("fairness", row.get("trained_fairness")),
             past_minimum=bool(row.get("past_minimum", False)),
             evenness=row.get("evenness"),
             level=None if row.get("evenness") is None else level_of(row),
@@ -244,11 +243,13 @@ def _stops_of(curve: Curve, way: str) -> tuple[Position, ...]:
     )
 
 
-def place_of(row: Record) -> tuple[float, str]:
-    """Return where a row lies on its curve, as a number and in words: its evenness, else its fairness."""
-    if row.get("evenness") is not None:
-        return row["evenness"], f"evenness {row['evenness']:g}"
-    return row["fairness"], fairness_name(row["fairness"])
+def words_of(row: Record) -> str:
+    """Return the name of a row of a curve: its evenness, its fairness, or the fairness it was trained with."""
+    return f"{_knob(row)} {place_of(row)[0]:g}"
+
+
+def _knob(row: Record) -> str:
+    return place_of(row)[1].replace("_", " ")
 
 
 def _shown(known: Mapping[str, float], labels: Sequence[str], share: str | None, at: int) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fairmf.control.calibrate import Calibration
-from fairmf.control.trade_off import Curve
+from fairmf.control.trade_off import Curve, place_of
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.metrics.registry import is_accuracy
 from fairmf.metrics.sentences import title as metric_title
@@ -43,14 +43,14 @@ def trade_off_front(
     figure, axes, colours = plot_style.new_figure(theme, *words, title=title)
     ends = []
     for k, (name, curve) in enumerate(series.items()):
-        rows = sorted(curve, key=_place)
+        rows = sorted(curve, key=lambda row: place_of(row)[0])
         x, y = [row[across] for row in rows], [row[up] for row in rows]
         axes.plot(x, y, label=name, **plot_style.look(colours, k) | ({"linestyle": ""} if len(x) == 1 else {}))
         # The name stands at the most even point, the left end of the line.
         lowest = min(range(len(x)), key=lambda i: x[i])
         ends.append((name, (x[lowest], y[lowest]), colours.series[k % len(colours.series)]))
     if len(series) == 1:
-        _mark(axes, [(row[across], row[up], f"{_place(row):g}") for row in first], colours.soft)
+        _mark(axes, [(row[across], row[up], f"{place_of(row)[0]:g}") for row in first], colours.soft)
     axes.margins(0.08)
     axes.autoscale_view()
     if len(series) > CROWDED:
@@ -116,12 +116,6 @@ def evenness_path(
     told[-1] = f"evenness {told[-1]}"  # there is room beside the end, and it says what the other numbers are
     _mark(axes, list(zip(x, y, told, strict=True))[::-1], colours.ink)
     return figure
-
-
-def _place(row: Record) -> float:
-    """Return where a row lies on its curve: its evenness, else its fairness."""
-    place: float | None = row.get("fairness") if row.get("evenness") is None else row["evenness"]
-    return place or 0.0
 
 
 def _mark(axes: Axes, points: Sequence[tuple[float, float, str]], colour: str) -> None:

@@ -176,13 +176,8 @@ def fairness_stops(fitted: Fitted, fairness: Iterable[float], chosen: float | No
         stops.add(0.0)  # a baseline to compare with
     values = sorted(stops)
     _check_number_of(values, "fairness")
-    made = tuple(Stop(fairness_name(psi), psi, {"fairness": psi}) for psi in values)
+    made = tuple(Stop(f"fairness {psi:g}", psi, {"fairness": psi}) for psi in values)
     return Stops("fairness", made, values.index(picked))
-
-
-def fairness_name(psi: float) -> str:
-    """Return the name of a stop of fairness."""
-    return f"fairness {psi:g}"
 
 
 def _check_number_of(stops: Sequence[float], knob: str) -> None:
