@@ -10,6 +10,7 @@ where arrays lie in memory, or on a BLAS library.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -32,13 +33,16 @@ LINE = 16  # floats in a cache line. Vectors that cross the border of a line are
 def _instructions() -> str:
     """Return the names of the processor's instruction sets, as Numba compiles for it."""
     asked = numba.config.CPU_FEATURES
-    return asked if asked is not None else llvm.get_host_cpu_features().flatten()
+    try:
+        return llvm.get_host_cpu_features().flatten() if asked is None else asked
+    except RuntimeError:  # LLVM cannot tell on every platform
+        return ""
 
 
 # Floats in a vector, and rows and vectors in a tile: as many as the registers hold beside a row of the other matrix.
 if "+avx512f" in _instructions():
     LANES, TILE_ROWS, TILE_VECTORS = 16, 12, 2  # 32 registers
-elif "+neon" in _instructions():
+elif platform.machine() in ("arm64", "aarch64"):
     LANES, TILE_ROWS, TILE_VECTORS = 4, 6, 4  # 32 registers
 else:
     LANES, TILE_ROWS, TILE_VECTORS = 8, 6, 2  # 16 registers
