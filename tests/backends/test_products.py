@@ -116,15 +116,28 @@ def test_zero_columns_beyond_the_last_one_of_a_packed_matrix():
     assert not packed[0, :, 5:].any()
 
 
+AS_ON = """
+import platform, sys
+machine, *arguments = sys.argv[1:]
+platform.machine = lambda: machine
+import pytest
+sys.exit(pytest.main(arguments))
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the names of the processors are those of x86")
-@pytest.mark.parametrize("processor", ["x86-64-v3", "generic"])
-def test_other_processors(processor, tmp_path):
-    """Vectors of eight numbers, with and without fused instructions, as an image for several machines has them."""
+@pytest.mark.parametrize(
+    ("processor", "machine"),
+    [("x86-64-v3", "x86_64"), ("generic", "x86_64"), ("generic", "arm64")],
+    ids=["eight numbers", "eight without fused instructions", "four numbers"],
+)
+def test_other_processors(processor, machine, tmp_path):
+    """Vectors of other widths, as processors without AVX-512 have them; four numbers as on ARM, in x86 instructions."""
     chosen = {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": "", "NUMBA_CACHE_DIR": str(tmp_path)}
     folder = Path(__file__).parent
     files = [str(folder / name) for name in ("test_products.py", "test_kernels.py")]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", *files]
+    command = [sys.executable, "-c", AS_ON, machine, "-q", "-p", "no:cacheprovider", "-m", "not slow", *files]
     done = subprocess.run(
         command,
         env=os.environ | chosen,
