@@ -1,7 +1,7 @@
 """Compile kernels with Numba, and cache the machine code on disk.
 
 `kernel` makes every compiled function of the package and lists it in `KERNELS`. Kernels release the GIL and use one
-thread; `backends/cpu/threads.py` runs them on several threads.
+thread; `threads.py` runs them on several threads.
 
 Numba's own cache raises if it finds no writable folder, or if a file in it is damaged. Here a missing folder leads to
 one warning and no cache, and a damaged file to a new compilation (docs/serving.md).

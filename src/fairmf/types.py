@@ -1,4 +1,4 @@
-"""Define names for types that many modules use."""
+"""Define names for types that many modules use, and what a constant array is."""
 
 from __future__ import annotations
 
@@ -31,3 +31,16 @@ Record: TypeAlias = dict[str, Any]
 
 Settings: TypeAlias = Mapping[str, Any]
 """Hyper-parameters by name."""
+
+
+def frozen(array: Array) -> Array:
+    """Return a view that cannot be written to; an array that is read-only already is returned as it is.
+
+    A read-only array is a constant: backends may cache what they derive from it (backends/contract.py). Kernels that
+    get only such arrays are compiled once, whoever owns the memory.
+    """
+    if not array.flags.writeable:
+        return array
+    view = array.view()
+    view.setflags(write=False)
+    return view

@@ -10,8 +10,9 @@ import pytest
 import threadpoolctl
 from conftest import BACKENDS, as_numpy, random_factors, random_rows, slow_values
 
+from fairmf import threads
 from fairmf.backends.contract import Effort, HalfStep, RankOne, frozen
-from fairmf.backends.cpu import cg, reductions, threads
+from fairmf.backends.cpu import cg, reductions
 from fairmf.backends.cpu.products import multiply
 from fairmf.backends.cpu.rows import solve_rows
 from fairmf.backends.registry import get_backend

@@ -11,9 +11,9 @@ import pytest
 
 from fairmf.backends.contract import Effort, HalfStep
 from fairmf.backends.cpu import simd, top_k
-from fairmf.backends.cpu.threads import run
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
+from fairmf.threads import run
 
 CPU = get_backend("cpu")
 SIZES = (1, 2, 5, simd.LANES - 1, simd.LANES, simd.TILE_COLUMNS, simd.TILE_COLUMNS + 1, 100)

@@ -98,7 +98,7 @@ def test_block_response_is_the_mean_inverse_and_the_mean_step(backend, weighted)
 
 def test_more_rows_and_more_entries_than_are_taken_at_once(backend, weighted, monkeypatch):
     """Three hundred rows in one block of work are several tiles; a row of 900 entries is several gathers."""
-    monkeypatch.setattr("fairmf.backends.cpu.threads.balanced", lambda rows, *_, **__: np.array([0, rows.count]))
+    monkeypatch.setattr("fairmf.backends.cpu.backend.balanced", lambda indptr, *_, **__: np.array([0, len(indptr) - 1]))
     rows = random_rows(300, 1000, density=0.02, weighted=weighted)
     long = random_rows(3, 1000, density=0.9, weighted=weighted)
     for entries in (rows, long):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from fairmf.data import weighting
 from fairmf.data.csr import Rows
 from fairmf.data.weighting import Balance
 
@@ -57,13 +56,3 @@ def test_rows_of_items_have_the_same_confidences():
     by_item = Rows(np.concatenate([[0], np.cumsum(full.sum(axis=0))]), users, rows.weights[order])
     found = balance.item_weights(by_item, np.diff(rows.indptr))
     np.testing.assert_allclose(found, balance.weights(rows)[order], rtol=1e-6)
-
-
-@pytest.mark.parametrize("at_once", [1, 7, 50])
-def test_parts_do_not_matter(monkeypatch, at_once):
-    rows, _ = random_rows(True)
-    whole = learned(rows, 12, 0.4, 0.5)
-    expected = whole.weights(rows)
-    monkeypatch.setattr(weighting, "ENTRIES_AT_ONCE", at_once)
-    assert learned(rows, 12, 0.4, 0.5).norm == pytest.approx(whole.norm, rel=1e-12)
-    assert np.array_equal(whole.weights(rows), expected)

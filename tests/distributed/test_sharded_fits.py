@@ -353,12 +353,17 @@ def test_sources_need_the_engine_and_their_own_number_of_shards():
 def test_groups_of_parts_are_groups_of_the_whole():
     generator = np.random.default_rng(0)
     sums = generator.integers(0, 30, 500).astype(float)
-    ridge = 0.1 * (sums + 3) ** 0.7
+
+    def ridge(sums):
+        return 0.1 * (sums + 3) ** 0.7
+
     whole = grouped(sums, ridge, 100)
-    parts = together([grouped(sums[a:b], ridge[a:b], 100) for a, b in ((0, 10), (10, 300), (300, 500))], 100)
+    np.testing.assert_array_equal(whole.sums, np.arange(30))
+    np.testing.assert_array_equal(whole.counts, [(sums == value).sum() for value in range(30)])
+    parts = together([grouped(sums[a:b], ridge, 100) for a, b in ((0, 10), (10, 300), (300, 500))], 100)
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_allclose(one, other)
-    merged = together([grouped(sums[:250], ridge[:250], 100), grouped(sums[250:], ridge[250:], 100)], 7)
+    merged = together([grouped(sums[:250], ridge, 100), grouped(sums[250:], ridge, 100)], 7)
     assert len(merged.sums) == 7
     assert merged.counts.sum() == 500
     assert merged.sums @ merged.counts == pytest.approx(sums.sum())

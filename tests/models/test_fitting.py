@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 from conftest import paper_als, random_factors, random_rows
 
-from fairmf.backends.cpu import threads
+from fairmf import threads
 from fairmf.backends.random_start import ITEMS, USERS, Stream, normal_rows
 from fairmf.data.csr import Rows
 from fairmf.data.interactions import Interactions

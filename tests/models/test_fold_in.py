@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from conftest import paper_als, random_rows, slow_values
 from naive.objective import dense
 
-from fairmf.backends.cpu import threads
+from fairmf import threads
 from fairmf.data.csr import Rows
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions

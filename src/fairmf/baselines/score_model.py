@@ -26,10 +26,10 @@ from fairmf.ranking.top_n import Lists, list_length, popular_n
 from fairmf.types import SparseMatrix
 
 if TYPE_CHECKING:
-    from fairmf.backends.cpu import threads
+    from fairmf import threads
     from fairmf.ranking import level_kernels
 else:  # both import Numba
-    threads, level_kernels = lazy_module("fairmf.backends.cpu.threads"), lazy_module("fairmf.ranking.level_kernels")
+    threads, level_kernels = lazy_module("fairmf.threads"), lazy_module("fairmf.ranking.level_kernels")
 
 SCORES_AT_ONCE = 1 << 24  # numbers in a block of scores: 64 MiB
 Self = TypeVar("Self", bound="ScoreModel")

@@ -24,15 +24,16 @@ from fairmf.version import extras, install_command, installed, versions
 if TYPE_CHECKING:
     import threadpoolctl
 
+    from fairmf import threads
     from fairmf.backends import registry
-    from fairmf.backends.cpu import reductions, threads
+    from fairmf.backends.cpu import reductions
     from fairmf.data import download
     from fairmf.types import Record
 else:
     threadpoolctl = lazy_module("threadpoolctl")
     registry = lazy_module("fairmf.backends.registry")
     reductions = lazy_module("fairmf.backends.cpu.reductions")
-    threads = lazy_module("fairmf.backends.cpu.threads")
+    threads = lazy_module("fairmf.threads")
     download = lazy_module("fairmf.data.download")
 
 _FOR = {

@@ -35,10 +35,10 @@ from fairmf.ranking.top_n import popular_n
 from fairmf.types import Floats, Record
 
 if TYPE_CHECKING:
-    from fairmf.backends.cpu import threads
+    from fairmf import threads
     from fairmf.ranking import level_kernels
 else:  # they import Numba
-    threads, level_kernels = lazy_module("fairmf.backends.cpu.threads"), lazy_module("fairmf.ranking.level_kernels")
+    threads, level_kernels = lazy_module("fairmf.threads"), lazy_module("fairmf.ranking.level_kernels")
 
 
 @dataclass(frozen=True)

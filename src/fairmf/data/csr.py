@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,11 +12,14 @@ from numpy.typing import NDArray
 from fairmf.errors import InvalidData
 from fairmf.lazy import lazy_module
 from fairmf.types import Array
+from fairmf.types import frozen as frozen  # what makes rows read-only
 
 if TYPE_CHECKING:
-    from fairmf.data import sort_kernels
+    from fairmf.data import row_kernels, sort_kernels
 else:
-    sort_kernels = lazy_module("fairmf.data.sort_kernels")
+    row_kernels, sort_kernels = lazy_module("fairmf.data.row_kernels"), lazy_module("fairmf.data.sort_kernels")
+
+LARGE = 1 << 20  # entries from which rows are worked on in compiled code, on several threads
 
 
 class Rows(NamedTuple):
@@ -35,6 +39,11 @@ class Rows(NamedTuple):
         """Number of stored entries."""
         return int(self.indptr[-1])
 
+    @property
+    def is_large(self) -> bool:
+        """Whether there are so many entries that compiled code on several threads pays."""
+        return self.nnz >= LARGE
+
     def to_csr(self, values: Array, n_columns: int) -> sp.csr_array:
         """Return a SciPy CSR array of these rows with the given values; it shares the indices below 2^31 entries."""
         # SciPy needs one type for indices and offsets: given 8-byte offsets it would copy all indices to 8 bytes.
@@ -48,13 +57,18 @@ class Rows(NamedTuple):
         """
         if self.weights is None:
             return np.diff(self.indptr).astype(np.float64)
-        # A running sum in float64, differenced at the row ends: empty rows come out as exactly 0.
-        running = np.concatenate(([0.0], np.cumsum(np.abs(self.weights), dtype=np.float64)))
-        sums: NDArray[np.float64] = running[self.indptr[1:]] - running[self.indptr[:-1]]
-        return sums
+        if self.is_large:
+            return row_kernels.absolute_sums(self.indptr, self.weights)
+        return np.bincount(self.row_of_entry(), np.abs(self.weights), self.count).astype(np.float64)
+
+    def row_of_entry(self) -> NDArray[np.int64]:
+        """Return the number of the row that each entry is in."""
+        return np.repeat(np.arange(self.count), np.diff(self.indptr))
 
     def column_counts(self, n_columns: int) -> NDArray[np.float64]:
         """Return the number of entries in every column; dislikes (weights below 0) do not count."""
+        if self.is_large:
+            return row_kernels.column_counts(self.indices, self.weights, n_columns)
         likes = self.indices if self.weights is None else self.indices[self.weights > 0]
         return np.bincount(likes, minlength=n_columns).astype(np.float64)
 
@@ -91,6 +105,37 @@ def item_sums(rows: Rows, n_items: int) -> NDArray[np.float64]:
     """Return the sum of the confidences of every item, from rows of users; dislikes do not count."""
     weights = None if rows.weights is None else np.maximum(rows.weights, 0)
     return np.bincount(rows.indices, weights, n_items).astype(np.float64)
+
+
+_largest: dict[int, tuple[weakref.ref[NDArray[np.int32]], int]] = {}
+"""The largest column of read-only rows that `check_rows` has seen, by the id of the indices; every kernel call asks."""
+
+
+def check_rows(rows: Rows, this: Array | None, other: Array) -> None:
+    """Raise InvalidData unless `rows` has a row for each of `this` (if given) and columns that are rows of `other`.
+
+    Kernels do not check bounds: they would read beyond the end of an array, or crash.
+    """
+    if this is not None and rows.count != len(this):
+        raise InvalidData(f"There are {rows.count:,} sparse rows for {len(this):,} vectors.")
+    if rows.nnz > len(rows.indices):
+        raise InvalidData(f"The rows end at entry {rows.nnz:,}, but there are {len(rows.indices):,}.")
+    if largest_column(rows) >= len(other) and rows.nnz:
+        raise InvalidData(f"The rows hold columns beyond the last one, {len(other) - 1:,}.")
+
+
+def largest_column(rows: Rows) -> int:
+    """Return the largest column of rows, 2^31 or more if one is negative. Raise InvalidData if rows do not ascend."""
+    address, indices = id(rows.indices), rows.indices
+    known, largest = _largest.get(address, (None, 0))
+    # An id is used again when its array is gone, so the array itself is compared.
+    if known is None or known() is not indices:
+        if rows.indptr[0] < 0 or (np.diff(rows.indptr) < 0).any():
+            raise InvalidData("The bounds of the rows do not ascend from 0.")
+        largest = int(indices.view(np.uint32).max(initial=0))  # as unsigned, a negative column is a huge one
+        if not indices.flags.writeable and len(indices) > 4096:
+            _largest[address] = weakref.ref(indices, lambda _: _largest.pop(address, None)), largest
+    return largest
 
 
 # -- dislikes: entries with a weight below 0 (docs/mathematics.md 12) -------------------------------------------------
@@ -139,19 +184,6 @@ def entries_where(rows: Rows, kept: NDArray[np.bool_]) -> Rows:
     return Rows(before[rows.indptr].astype(np.int64), rows.indices[kept], weights)
 
 
-def frozen(array: Array) -> Array:
-    """Return a view that cannot be written to; an array that is read-only already is returned as it is.
-
-    A read-only array is a constant: backends may cache what they derive from it (backends/contract.py). Kernels that
-    get only such arrays are compiled once, whoever owns the memory.
-    """
-    if not array.flags.writeable:
-        return array
-    view = array.view()
-    view.setflags(write=False)
-    return view
-
-
 # From 2^31 entries on, SciPy uses 8-byte indices. Larger data are built in parts of this many pairs instead.
 _PART = 1 << 30
 _CHUNK = 1 << 18  # pairs per step of `bincount`, which copies them to 8 bytes each
@@ -190,8 +222,11 @@ def rows_from_pairs(
     return _stack(pieces)
 
 
-def rows_from_sparse(matrix: Any, keep_values: bool) -> Rows:
-    """Build rows from a SciPy sparse matrix, which is not changed."""
+def rows_from_sparse(matrix: Any, keep_values: bool, copy: bool = True) -> Rows:
+    """Build rows from a SciPy sparse matrix, which is not changed.
+
+    With `copy=False` they share the matrix's arrays where these have the right types and need no cleaning.
+    """
     csr = matrix if matrix.format in ("csr", "coo") else matrix.tocsr()
     if csr.format == "coo":
         _check_values(csr, csr.data, keep_values)
@@ -201,16 +236,20 @@ def rows_from_sparse(matrix: Any, keep_values: bool) -> Rows:
         row, column = (index[stored].astype(np.int32, copy=False) for index in (csr.row, csr.col))
         return rows_from_pairs(row, column, csr.shape, csr.data[stored] if keep_values else None)
     size = int(csr.indptr[-1])
-    indptr = csr.indptr.astype(np.int64)
+    indptr = csr.indptr.astype(np.int64, copy=copy)
     if len(indptr) != csr.shape[0] + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any() or size > len(csr.indices):
         raise InvalidData(
             "The matrix is damaged: its indptr does not describe its rows.", hint="build it again with SciPy"
         )
-    _check_indices(csr.indices[:size], csr.shape[1])
-    indices, values = csr.indices[:size].astype(np.int32), csr.data[:size]
+    given, values = csr.indices[:size], csr.data[:size]
+    clean = _clean_rows(indptr, given, values, csr.shape[1], keep_values, copy)
+    if clean is not None:
+        return clean
+    _check_indices(given, csr.shape[1])
+    indices = given.astype(np.int32, copy=copy)
     _check_values(csr, values, keep_values)
     if values.all() and is_ascending(indices, indptr):
-        return Rows(indptr, indices, _as_weights(values) if keep_values else None)
+        return Rows(indptr, indices, _as_weights(values, copy) if keep_values else None)
     # One byte per value is enough for binary data: sums may wrap around, but only the positions are used.
     own = values.astype(np.float64) if keep_values else (values != 0).astype(np.int8)
     mine = Rows(indptr, indices, None).to_csr(own, csr.shape[1])
@@ -219,6 +258,33 @@ def rows_from_sparse(matrix: Any, keep_values: bool) -> Rows:
     if keep_values:
         mine.eliminate_zeros()  # a like and a dislike of the same item may cancel
     return _rows_of_csr(mine, keep_values)
+
+
+def all_zeros_or_ones(values: Array) -> bool:
+    """Return whether every value is 0 or 1."""
+    if len(values) >= LARGE and values.dtype.kind in "buif" and row_kernels.kinds_of(values).all_ones:
+        return True
+    return bool(((values == 0) | (values == 1)).all())
+
+
+def _clean_rows(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.integer],
+    values: Array,
+    n_columns: int,
+    keep_values: bool,
+    copy: bool,
+) -> Rows | None:
+    """Return the rows if there are many and all is well, in two passes on several threads; None if not."""
+    if len(values) < LARGE or values.dtype.kind not in "buif":
+        return None
+    kinds = row_kernels.kinds_of(values)
+    if not kinds.all_stored or not kinds.all_clean:
+        return None
+    found = row_kernels.clean_indices(indptr, indices, n_columns, copy)
+    if found is None:
+        return None
+    return Rows(indptr, found, _as_weights(values, copy) if keep_values and not kinds.all_ones else None)
 
 
 def _rows_of_part(
@@ -281,9 +347,9 @@ def _user_ranges(users: NDArray[np.int32], n_users: int, part: int) -> list[tupl
     return ranges
 
 
-def _as_weights(values: Array) -> NDArray[np.float32]:
+def _as_weights(values: Array, copy: bool = True) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):
-        weights = values.astype(np.float32)
+        weights = values.astype(np.float32, copy=copy)
     if not np.isfinite(weights).all():
         raise InvalidData("Weights add up to more than a float32 can hold (3.4e38).", hint="scale them down")
     return weights
@@ -351,6 +417,8 @@ def _one_after_the_other(first: Rows, second: Rows) -> Rows:
 
 def transpose(rows: Rows, n_columns: int) -> Rows:
     """Return the other orientation, with sorted indices; binary rows stay binary."""
+    if rows.is_large:
+        return Rows(*row_kernels.transposed(*rows, n_columns))
     # SciPy's transposition needs a value per entry; zeros of one byte are the smallest.
     values = np.zeros(rows.nnz, dtype=np.int8) if rows.weights is None else rows.weights
     other = rows.to_csr(values, n_columns).tocsc()

@@ -18,7 +18,7 @@ a_i nor in the lengths of BM25 (docs/mathematics.md 12).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -27,15 +27,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from fairmf.data.csr import Rows, frozen, item_sums, like_counts, liked
 from fairmf.errors import InvalidData
-from fairmf.lazy import cached_property
+from fairmf.lazy import cached_property, lazy_module
 from fairmf.params import check_number
 from fairmf.types import Array
 
 if TYPE_CHECKING:
+    from fairmf.data import row_kernels
     from fairmf.data.interactions import Interactions
+else:
+    row_kernels = lazy_module("fairmf.data.row_kernels")
 
 NAMES = ("log", "bm25")
-ENTRIES_AT_ONCE = 1 << 20  # entries balanced at a time: bounds the memory for numbers in double precision
 SHORT = 1024  # items of a history for which the factor of its length is kept
 
 RANGE = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)  # of confidences: float32, above 0
@@ -132,7 +134,7 @@ class BM25Weighting:
 
     def item_weights(self, rows: Rows, items_per_user: NDArray[np.integer]) -> NDArray[np.float32]:
         """Return the new confidences of raw rows of items (items x users); item lengths are those of the rows."""
-        weights = self._saturated(_raw(rows), _lengths(rows), _row_of_entry(rows))
+        weights = self._saturated(_raw(rows), _lengths(rows), rows.row_of_entry())
         weights *= self.user_factor(items_per_user)[rows.indices]
         return _signed(weights.astype(np.float32), rows)
 
@@ -188,11 +190,11 @@ class Balance:
 
         The rows are those that `inner` has weighted already.
         """
-        raw = balanced = 0.0
-        for part, weights in self._blocks(rows):
-            raw += float(len(weights) if rows.weights is None else np.abs(rows.weights[part]).sum(dtype=np.float64))
-            balanced += float(weights.sum())
-        return raw, balanced
+        if rows.is_large:
+            balanced = self._factors(rows).sums()
+        else:
+            balanced = np.bincount(rows.row_of_entry(), self._products(rows), rows.count).astype(np.float64)
+        return float(rows.sums().sum()), float(balanced.sum())
 
     def normalised(self, totals: Sequence[tuple[float, float]]) -> Balance:
         """Return this balance with the z that keeps the mean confidence, from the totals of all parts of the data."""
@@ -220,9 +222,9 @@ class Balance:
 
     def balanced(self, rows: Rows) -> NDArray[np.float32]:
         """Return the balanced confidences of rows that `inner` has weighted already."""
-        out = np.empty(rows.nnz, dtype=np.float32)
-        for part, weights in self._blocks(rows):
-            out[part] = np.minimum(np.maximum(weights / self.norm, RANGE[0]), RANGE[1])
+        if rows.is_large:
+            return self._factors(rows).divided(self.norm, *RANGE)
+        out: NDArray[np.float32] = np.clip(self._products(rows) / self.norm, *RANGE).astype(np.float32)
         if rows.weights is not None:  # dislikes keep their minus
             np.copysign(out, rows.weights, out=out)
         return out
@@ -248,21 +250,22 @@ class Balance:
         inner = None if self.inner is None else self.inner.with_items(where, rows)
         return replace(self, item_counts=counts, inner=inner)
 
-    def _blocks(self, rows: Rows) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-        """Yield the entries in parts of about ENTRIES_AT_ONCE, each with r f^-b_I a^-b_U in double precision."""
-        lengths = np.diff(rows.indptr)
-        busy = np.maximum(lengths if rows.weights is None else like_counts(rows), 1.0) ** -self.user_balance
-        first = 0
-        while first < rows.count:
-            # A row longer than a part is a part of its own.
-            last = int(np.searchsorted(rows.indptr, rows.indptr[first] + ENTRIES_AT_ONCE, side="right")) - 1
-            last = max(last, first + 1)
-            part = slice(rows.indptr[first], rows.indptr[last])
-            found = self._popular[rows.indices[part]] * np.repeat(busy[first:last], lengths[first:last])
-            if rows.weights is not None:
-                found *= np.abs(rows.weights[part])
-            yield part, found
-            first = last
+    def _products(self, rows: Rows) -> NDArray[np.float64]:
+        """Return r f^-b_I a^-b_U of every entry, for rows with few entries."""
+        found = self._popular[rows.indices] * np.repeat(self._shares(rows), np.diff(rows.indptr))
+        if rows.weights is not None:
+            found *= np.abs(rows.weights)
+        return found
+
+    def _factors(self, rows: Rows) -> row_kernels.Products:
+        """Return what these products are computed from, for rows with many entries."""
+        return row_kernels.Products(*rows, self._popular, self._shares(rows))
+
+    def _shares(self, rows: Rows) -> NDArray[np.float64]:
+        """Return a_i^-b_U of every row."""
+        counts = np.diff(rows.indptr) if rows.weights is None else like_counts(rows)
+        shares: NDArray[np.float64] = np.maximum(counts, 1.0) ** -self.user_balance
+        return shares
 
     @cached_property
     def _popular(self) -> NDArray[np.float64]:
@@ -323,10 +326,6 @@ def put(old: Array, where: NDArray[np.integer], new: ArrayLike) -> Array:
     return out
 
 
-def _row_of_entry(rows: Rows) -> NDArray[np.int64]:
-    return np.repeat(np.arange(rows.count), np.diff(rows.indptr))
-
-
 def _raw(rows: Rows) -> NDArray[np.float64]:
     """Return the confidence of every entry, |w| for a dislike, as a new array."""
     return np.ones(rows.nnz) if rows.weights is None else np.abs(rows.weights.astype(np.float64))
@@ -335,7 +334,7 @@ def _raw(rows: Rows) -> NDArray[np.float64]:
 def _lengths(rows: Rows) -> NDArray[np.float64]:
     """Return the sum of the likes in every row, added in the order of `item_sums`, so that it has the same bits."""
     likes = liked(rows)
-    return np.bincount(_row_of_entry(likes), _raw(likes), rows.count).astype(np.float64)
+    return np.bincount(likes.row_of_entry(), _raw(likes), rows.count).astype(np.float64)
 
 
 def _signed(confidences: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:

@@ -46,9 +46,10 @@ from fairmf.lazy import lazy_module
 from fairmf.types import Array
 
 if TYPE_CHECKING:
-    from fairmf.backends.cpu import cg_split, threads
+    from fairmf import threads
+    from fairmf.backends.cpu import cg_split
 else:  # compiled kernels, which only fits need
-    cg_split, threads = (lazy_module(f"fairmf.backends.cpu.{name}") for name in ("cg_split", "threads"))
+    cg_split, threads = lazy_module("fairmf.backends.cpu.cg_split"), lazy_module("fairmf.threads")
 
 ROWS = 1024  # items of one block
 

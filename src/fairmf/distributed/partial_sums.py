@@ -9,14 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Backend, Factors, HalfStep
-from fairmf.data.csr import Rows, transpose
+from fairmf.data.csr import Rows, check_rows, transpose
 from fairmf.lazy import lazy_module
 from fairmf.types import Array
 
 if TYPE_CHECKING:
-    from fairmf.backends.cpu import reductions, threads
+    from fairmf import threads
+    from fairmf.backends.cpu import reductions
 else:  # a worker with another backend needs no Numba
-    reductions, threads = (lazy_module(f"fairmf.backends.cpu.{name}") for name in ("reductions", "threads"))
+    reductions, threads = lazy_module("fairmf.backends.cpu.reductions"), lazy_module("fairmf.threads")
 
 
 class PartialSums(Protocol):
@@ -66,7 +67,7 @@ class ByUser:
         return sums
 
     def _run(self, kernel: Callable[..., None], U: Factors, items: Factors, *sums: Array) -> None:
-        threads.check(self._rows, U, items)
+        check_rows(self._rows, U, items)
         inputs, work = (*self._rows, U, items, self._ranges), 4 * self._rows.nnz * U.shape[1]
         threads.run(kernel, len(self._ranges) - 1, *inputs, out=sums, work=work)
 

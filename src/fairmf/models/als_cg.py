@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fairmf.backends.contract import Backend, Effort, Factors, HalfStep, Matrix, Vector, frozen
+from fairmf.backends.contract import Backend, Effort, Factors, HalfStep, Matrix, Vector
 from fairmf.models import feature_maps
 from fairmf.models.fit_loop import State
 from fairmf.models.objective import Objective, l2_squares
@@ -254,8 +254,7 @@ class UserGroups:
     def of(cls, problem: Problem) -> UserGroups:
         """Group a problem's users."""
         sums, ridge, counts = problem.user_groups(GROUPS)
-        popularity = frozen(problem.interactions.by_item.sums())
-        own = problem.backend.vector
+        own, popularity = problem.backend.vector, problem.item_sums
         return cls(own(sums), own(ridge), own(counts / counts.sum()), popularity, float(popularity.sum()))
 
 

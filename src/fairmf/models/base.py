@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
+from fairmf import threads
 from fairmf.backends.contract import Backend, Factors, Vector
 from fairmf.backends.registry import BACKENDS, get_backend
 from fairmf.data.interactions import Interactions
@@ -263,6 +264,7 @@ class IterativeModel(FeatureModel, Generic[StateT]):
                 self._fitted = own._fitted
             return self
         with contextlib.ExitStack() as opened:
+            opened.enter_context(threads.use(self.num_threads))  # for what precedes the backend's work
             given = opened.enter_context(
                 fit_loop.open_setup(self, settings, data, fairness_weights, cluster, item_features, user_features)
             )
@@ -322,8 +324,11 @@ class IterativeModel(FeatureModel, Generic[StateT]):
     def _results(self, given: fit_loop.Setup[StateT], state: StateT, history: History) -> Fitted:
         problem, backend = given.problem, given.problem.backend
         data, n, strength = problem.interactions, problem.n_users, problem.unobserved_weight
+        popularity = given.popularity
         if problem.dislikes is not None:
             data = problem.dislikes.given.liked()  # dislikes do not make an item popular
+        if popularity is None:
+            popularity = problem.item_sums if problem.dislikes is None else data.by_item.sums()
         # phi from lambda_f = phi alpha0 n: FiADMM may have been given lambda_f itself.
         fairness = problem.lambda_f / (strength * n) if problem.lambda_f else 0.0
         found = Fitted(
@@ -331,7 +336,7 @@ class IterativeModel(FeatureModel, Generic[StateT]):
             item_factors=backend.host(state.item_factors),
             user_ids=data.user_ids,
             item_ids=data.item_ids,
-            popularity=data.by_item.sums() if given.popularity is None else given.popularity,
+            popularity=popularity,
             item_counts=data.by_user.column_counts(data.n_items),
             item_spread=item_dial.score_spreads(backend, state.user_factors, n, state.item_factors),
             mean_user=backend.host(backend.mean(state.user_factors)),

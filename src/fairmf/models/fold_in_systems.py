@@ -12,7 +12,6 @@ import scipy.sparse as sp
 
 from fairmf.backends import solve
 from fairmf.backends.contract import Factors, HalfStep, RankOne, Vector
-from fairmf.backends.cpu.threads import use
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows, has_dislikes
 from fairmf.data.interactions import Interactions
@@ -21,6 +20,7 @@ from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.models.fitted import Fitted, FittedModel
 from fairmf.models.fitted_features import FittedFeatures
 from fairmf.models.problem import Dislikes, frequency_scaled, serving_problem
+from fairmf.threads import use
 
 FEW = 16  # histories that are solved one by one, each in the way that suits its length
 

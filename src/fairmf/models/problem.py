@@ -94,14 +94,27 @@ class Problem:
         return self.user_side is not None or self.item_side is not None
 
     @cached_property
+    def user_sums(self) -> Vector:
+        """The sum of every user's confidences."""
+        return self.interactions.by_user.sums()
+
+    @cached_property
+    def item_sums(self) -> Vector:
+        """The sum of every item's confidences."""
+        return frozen(self.interactions.by_item.sums())
+
+    @cached_property
     def user_ridge(self) -> Vector:
         """The L2 weight of every user (lambda_U(i))."""
-        return frozen(frequency_scaled(self.interactions.by_user.sums(), self.n_items, *self._l2))
+        return frozen(self._user_ridge_of(self.user_sums))
+
+    def _user_ridge_of(self, sums: Vector) -> Vector:
+        return frequency_scaled(sums, self.n_items, *self._l2)
 
     @cached_property
     def item_ridge(self) -> Vector:
         """The L2 weight of every item (lambda_V(j))."""
-        return frozen(frequency_scaled(self.interactions.by_item.sums(), self.n_users, *self._l2))
+        return frozen(frequency_scaled(self.item_sums, self.n_users, *self._l2))
 
     def side_features(self, name: str, rows: Rows, n_features: int, strength: float) -> SideFeatures:
         """Prepare the features of one side ("item" or "user"); see SideFeatures.of."""
@@ -137,7 +150,7 @@ class Problem:
     @cached_property
     def observed_weight(self) -> float:
         """The sum of all confidences."""
-        return float(self.interactions.by_user.sums().sum())
+        return float(self.user_sums.sum())
 
     def merit_gramian(self, item_factors: Factors, gramian: Matrix | None = None) -> Matrix:
         """Return G_W = V' W^2 V, which with t gives the fairness term and q.
@@ -156,12 +169,12 @@ class Problem:
 
     def user_groups(self, most: int) -> Groups:
         """Group the users by their sum of confidences, into at most that many groups."""
-        return grouped(self.interactions.by_user.sums(), self.user_ridge, most)
+        return grouped(self.user_sums, self._user_ridge_of, most)
 
     def sampled_users(self, count: int) -> tuple[Rows, Vector]:
         """Return rows and ridge of users spread evenly along their sums of confidences."""
         rows = self.interactions.by_user
-        chosen = spread_evenly(rows.sums(), count)
+        chosen = spread_evenly(self.user_sums, count)
         return rows.take(chosen), self.user_ridge[chosen]
 
     def user_half_step(
@@ -249,7 +262,7 @@ def frequency_scaled(sums: Vector, others: int, regularization: float, exponent:
     """Return every row's L2 weight: lambda2 * (c_i + alpha0 * size of the other side)^eta (docs/mathematics.md 1)."""
     # Only 0 to a negative power is infinite: an empty row where alpha0 is 0. The check below finds it.
     with np.errstate(divide="ignore"):
-        weights: Vector = regularization * np.power(sums + unobserved * others, exponent)
+        weights: Vector = regularization * (sums + unobserved * others) ** exponent
     if not np.isfinite(weights).all():
         raise InvalidData(
             "An empty row has no finite L2 weight with a negative regularization_exponent and unobserved_weight 0: "
@@ -269,10 +282,10 @@ class Groups(NamedTuple):
     counts: NDArray[np.int64]
 
 
-def grouped(sums: Vector, ridge: Vector, most: int) -> Groups:
-    """Group users with equal sums; beyond `most` groups, merge neighbours."""
-    distinct, first, counts = np.unique(sums, return_index=True, return_counts=True)
-    found = Groups(distinct, ridge[first], counts)
+def grouped(sums: Vector, ridge_of: Callable[[Vector], Vector], most: int) -> Groups:
+    """Group users with equal sums; beyond `most` groups, merge neighbours. `ridge_of` returns the ridges of sums."""
+    distinct, counts = np.unique(sums, return_counts=True)
+    found = Groups(distinct, ridge_of(distinct), counts)
     return found if len(distinct) <= most else _merged(found, most)
 
 

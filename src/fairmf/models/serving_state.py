@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from fairmf.backends.contract import Factors, Matrix, Vector, frozen
 from fairmf.backends.cpu import fold_rows, top_k_each, top_k_groups
-from fairmf.backends.cpu.threads import run, use
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
 from fairmf.data.weighting import SHORT as SHORT_HISTORY
@@ -25,6 +24,7 @@ from fairmf.data.weighting import Balance
 from fairmf.lazy import cached_property
 from fairmf.models.evenness import Level
 from fairmf.ranking.top_n import Lists, empty_lists
+from fairmf.threads import run, use
 
 if TYPE_CHECKING:
     from fairmf.models.fitted import Fitted

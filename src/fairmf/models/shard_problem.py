@@ -97,10 +97,8 @@ class ShardedProblem(Problem):
     @cached_property
     def user_ridge(self) -> Vector:
         """The L2 weight of every user (lambda_U(i)), in the workers."""
-        others, exponent = self.interactions.n_items, self.regularization_exponent
-        numbers = (others, self.regularization, exponent, self.unobserved_weight)
         sums = cast(ShardedVector, cast(ShardedRows, self.interactions.by_user).sums())
-        return cast(Vector, sums.mapped(RIDGE, frequency_scaled, *numbers))
+        return cast(Vector, sums.mapped(RIDGE, frequency_scaled, self.interactions.n_items, *self._l2))
 
     def side_features(self, name: str, rows: Rows, n_features: int, strength: float) -> SideFeatures:
         """See Problem; the features of users go to the workers."""
@@ -111,8 +109,8 @@ class ShardedProblem(Problem):
 
     def user_groups(self, most: int) -> Groups:
         """See Problem."""
-        _ = self.user_ridge
-        return together([Groups(*part) for part in self.team.call(_groups_of, most)], most)
+        numbers = self.interactions.n_items, *self._l2
+        return together([Groups(*part) for part in self.team.call(_groups_of, most, numbers)], most)
 
     def sampled_users(self, count: int) -> tuple[Rows, Vector]:
         """See Problem; each shard samples its own users, in proportion to their number."""
@@ -198,8 +196,8 @@ def anchor(problem: Problem, *states: State | None) -> None:
             users.recipe = Solved(state.item_factors, state.coupling, problem.unobserved_weight, RIDGE, terms)
 
 
-def _groups_of(worker: Worker, most: int) -> tuple[Array, ...]:
-    return tuple(grouped(worker.vectors["sums"], worker.vectors[RIDGE], most))
+def _groups_of(worker: Worker, most: int, numbers: tuple[Any, ...]) -> tuple[Array, ...]:
+    return tuple(grouped(worker.vectors["sums"], lambda sums: frequency_scaled(sums, *numbers), most))
 
 
 def sharded_problem(

@@ -34,10 +34,10 @@ from fairmf.types import Array, Record
 from fairmf.version import install_command
 
 if TYPE_CHECKING:
-    import fairmf.backends.cpu.threads as cpu_threads
+    import fairmf.threads as cpu_threads
 else:
     # It imports Numba, which a service that only searches does not need.
-    cpu_threads = lazy_module("fairmf.backends.cpu.threads")
+    cpu_threads = lazy_module("fairmf.threads")
 
 Vectors = NDArray[np.float32]
 CANDIDATES_AT_ONCE = 1 << 20  # searched for a block of users, which bounds the memory for any number of users

@@ -28,12 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Factors, frozen
-from fairmf.backends.cpu.threads import run
 from fairmf.backends.cpu.top_k_groups import choose_groups
 from fairmf.io.container import Arrays
 from fairmf.io.strict_json import Malformed
 from fairmf.lazy import cached_property
 from fairmf.ranking.item_dial import ItemDial
+from fairmf.threads import run
 from fairmf.types import Array, Floats
 
 BETA = 0.5  # weight of log spread, log popularity and price beside the direction, when items are grouped

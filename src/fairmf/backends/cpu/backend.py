@@ -20,11 +20,11 @@ from fairmf.backends.contract import (
 )
 from fairmf.backends.cpu import top_k as top_k_kernel
 from fairmf.backends.cpu.simd import LINE, TILE_COLUMNS
-from fairmf.backends.cpu.threads import balanced, check, even, run, use
 from fairmf.backends.numpy_arrays import NumpyArrays
-from fairmf.data.csr import Rows
+from fairmf.data.csr import Rows, check_rows
 from fairmf.kernels import is_compiled
 from fairmf.lazy import lazy_module
+from fairmf.threads import balanced, even, run, use
 from fairmf.types import Array
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ class CpuBackend(NumpyArrays):
 
     def observed_loss(self, rows: Rows, this: Factors, other: Factors) -> float:
         """See contract."""
-        check(rows, this, other)
-        bounds = balanced(rows, 1.0)
+        check_rows(rows, this, other)
+        bounds = balanced(rows.indptr, 1.0)
         parts = np.zeros(len(bounds) - 1)
         work = 2 * rows.nnz * this.shape[1]
         run(reductions.observed_loss_parts, len(parts), *rows, this, other, bounds, out=(parts,), work=work)
@@ -152,8 +152,8 @@ class CpuBackend(NumpyArrays):
 
     def sparse_product(self, rows: Rows, other: Factors) -> Factors:
         """See contract."""
-        out, bounds = self.empty(rows.count, other.shape[1]), balanced(rows, 1.0)
-        check(rows, out, other)
+        out, bounds = self.empty(rows.count, other.shape[1]), balanced(rows.indptr, 1.0)
+        check_rows(rows, out, other)
         inputs, work = (*rows, other, bounds), 2 * rows.nnz * other.shape[1]
         run(row_kernels.sum_rows, len(bounds) - 1, *inputs, out=(out,), work=work)
         return out
@@ -161,9 +161,9 @@ class CpuBackend(NumpyArrays):
     def solve(self, step: HalfStep) -> Factors:
         """See contract."""
         rows, d = step.rows, step.other.shape[1]
-        check(rows, step.ridge, step.other)
+        check_rows(rows, step.ridge, step.other)
         # An entry costs d^2 flops and a factorisation d^3/3: a row costs as much as d/3 entries.
-        bounds, out = balanced(rows, d / 3), self.empty(rows.count, d)
+        bounds, out = balanced(rows.indptr, d / 3), self.empty(rows.count, d)
         right = step.shift if step.right is None else step.right
         solver = row_kernels.solve_rows if step.right is None else row_kernels.solve_rows_for
         own = () if solver is row_kernels.solve_rows_for else (step.own,)
@@ -174,8 +174,8 @@ class CpuBackend(NumpyArrays):
     def mean_inverse(self, step: HalfStep) -> tuple[Matrix, Vector]:
         """See contract."""
         rows, d = step.rows, step.other.shape[1]
-        check(rows, step.ridge, step.other)
-        bounds = balanced(rows, d, count=REDUCTION_BLOCKS)
+        check_rows(rows, step.ridge, step.other)
+        bounds = balanced(rows.indptr, d, count=REDUCTION_BLOCKS)
         outputs = np.zeros((len(bounds) - 1, d, d)), np.zeros((len(bounds) - 1, d))
         inputs = (*rows, step.other, *_single(step.matrix, step.ridge), step.own, bounds)
         run(row_kernels.inverse_parts, len(bounds) - 1, *inputs, out=outputs, work=d * d * (rows.nnz + rows.count * d))
@@ -184,9 +184,9 @@ class CpuBackend(NumpyArrays):
     def improve(self, step: HalfStep, this: Factors, effort: Effort) -> RowSums:
         """See contract. Ignores `rest`: this backend's `diagonalise` leaves nothing off the diagonal."""
         rows = step.rows
-        check(rows, this, step.other)
+        check_rows(rows, this, step.other)
         # The work per row (on its vectors of length d) costs about as much as eight entries.
-        bounds = balanced(rows, 8.0)
+        bounds = balanced(rows.indptr, 8.0)
         parts = np.zeros((len(bounds) - 1, 3))
         limits = effort.steps, *map(np.float32, (effort.tolerance, effort.accuracy, effort.relaxation))
         terms = *_single(step.shared, step.ridge, step.shift), step.own, *_single(*step.rank_one or NONE)
@@ -196,14 +196,14 @@ class CpuBackend(NumpyArrays):
 
     def _add_entries(self, step: HalfStep, this: Factors, target: float, out: Factors) -> None:
         rows = step.rows
-        check(rows, this, step.other)
-        inputs, bounds = (*rows, this, step.other, np.float32(target)), balanced(rows, 1.0)
+        check_rows(rows, this, step.other)
+        inputs, bounds = (*rows, this, step.other, np.float32(target)), balanced(rows.indptr, 1.0)
         run(row_kernels.residual_rows, len(bounds) - 1, *inputs, bounds, out=(out,), work=4 * rows.nnz * this.shape[1])
 
     def entry_scores(self, rows: Rows, this: Factors, other: Factors) -> Factors:
         """See contract."""
-        check(rows, this, other)
-        out, bounds = np.full(rows.nnz, np.nan, dtype=self.dtype), balanced(rows, 1.0)
+        check_rows(rows, this, other)
+        out, bounds = np.full(rows.nnz, np.nan, dtype=self.dtype), balanced(rows.indptr, 1.0)
         inputs = (*rows[:2], this, other, bounds)
         run(subspace.scores_of, len(bounds) - 1, *inputs, out=(out,), work=2 * rows.nnz * this.shape[1])
         return out
@@ -211,20 +211,20 @@ class CpuBackend(NumpyArrays):
     def improve_block(self, step: HalfStep, block: slice, scores: Factors, this: Factors) -> None:
         """See contract."""
         rows = step.rows
-        check(rows, this, step.other)
+        check_rows(rows, this, step.other)
         pieces, cost, work = _block(step, block)
         vector, pulls = _single(*step.rank_one or NONE)
         near = None if vector is None else vector[block].copy()
-        bounds = balanced(rows, cost)
+        bounds = balanced(rows.indptr, cost)
         inputs = (*rows, *pieces, step.own, vector, near, pulls, block.start, bounds)
         run(subspace.improve_rows, len(bounds) - 1, *inputs, out=(scores, this), work=work)
 
     def block_response(self, step: HalfStep, block: slice, scores: Factors, this: Factors) -> tuple[Matrix, Vector]:
         """See contract."""
         rows, width = step.rows, block.stop - block.start
-        check(rows, this, step.other)
+        check_rows(rows, this, step.other)
         pieces, cost, work = _block(step, block)
-        bounds = balanced(rows, cost, count=REDUCTION_BLOCKS)
+        bounds = balanced(rows.indptr, cost, count=REDUCTION_BLOCKS)
         outputs = np.zeros((len(bounds) - 1, width, width)), np.zeros((len(bounds) - 1, width))
         inputs = (*rows, *pieces, step.own, scores, this, block.start, bounds)
         run(subspace.response_parts, len(bounds) - 1, *inputs, out=outputs, work=work)
@@ -247,7 +247,7 @@ class CpuBackend(NumpyArrays):
         n, (m, d) = len(this), other.shape
         if exclude is None:
             exclude = Rows(np.zeros(n + 1, dtype=np.int64), np.empty(0, dtype=np.int32), None)
-        check(exclude, this, other)
+        check_rows(exclude, this, other)
         scale, offset = ItemScale() if dial is None else dial
         lengths, of_items = np.sqrt(self.squared_norms(this)), np.sqrt(self.squared_norms(other))
         of_items = of_items if scale is None else of_items * scale

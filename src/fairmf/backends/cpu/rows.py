@@ -5,9 +5,11 @@ Each kernel works on one block of rows per thread at a time, and allocates its s
 
 from __future__ import annotations
 
+import llvmlite.binding as llvm
 import numpy as np
+from numba import types
+from numba.extending import get_cython_function_address
 
-from fairmf.backends.cpu.threads import sposv, spotri, spotrs, ssyrk
 from fairmf.backends.random_start import (
     HALF,
     KEY_STEPS,
@@ -29,6 +31,28 @@ from fairmf.backends.random_start import (
     WORD,
 )
 from fairmf.kernels import kernel
+
+# SciPy's own BLAS and LAPACK, callable inside Numba kernels without the GIL and without allocation.
+#
+# The addresses are registered with LLVM under a name of ours, so that compiled kernels can be cached on disk (with a
+# ctypes pointer inside they could not). All arguments are addresses, as in Fortran.
+
+
+def _external(module: str, name: str, arguments: int) -> types.ExternalFunction:
+    symbol = f"fairmf_{name}"
+    llvm.add_symbol(symbol, get_cython_function_address(f"scipy.linalg.{module}", name))
+    return types.ExternalFunction(symbol, types.void(*[types.uintp] * arguments))
+
+
+# C = alpha A A' + beta C on one triangle: (uplo, trans, n, k, alpha, a, lda, beta, c, ldc)
+ssyrk = _external("cython_blas", "ssyrk", 10)
+# Solve A X = B for symmetric positive definite A, in place: (uplo, n, nrhs, a, lda, b, ldb, info)
+sposv = _external("cython_lapack", "sposv", 8)
+# Solve A X = B from the Cholesky factor that sposv leaves, in place: (uplo, n, nrhs, a, lda, b, ldb, info)
+spotrs = _external("cython_lapack", "spotrs", 8)
+# Inverse from the Cholesky factor that sposv leaves, in place, one triangle: (uplo, n, a, lda, info)
+spotri = _external("cython_lapack", "spotri", 5)
+
 
 GATHER = 256  # entries copied into a dense tile for one rank-256 update of the row's matrix
 

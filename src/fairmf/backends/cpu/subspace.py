@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairmf.backends.cpu.threads import sposv, spotri, ssyrk
+from fairmf.backends.cpu.rows import sposv, spotri, ssyrk
 from fairmf.kernels import kernel
 
 GATHER = 256  # entries copied into a dense tile for one rank-256 update of the row's matrix

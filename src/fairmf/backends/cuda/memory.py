@@ -227,23 +227,24 @@ class DeviceRows:
 
     def all_chunks(self) -> Chunks:
         """Return the chunks of every row, short ones included."""
-        rows = np.arange(len(self.host_indptr) - 1, dtype=np.int32)
-        return self.uploads.derived(self.host_indptr, "chunks", lambda: cut(self.host_indptr, rows))
+        rows = cp.arange(len(self.indptr) - 1, dtype=cp.int32)
+        return self.uploads.derived(self.host_indptr, "chunks", lambda: cut(self.indptr, rows))
 
 
 def device_rows(rows: Rows, uploads: Uploads) -> DeviceRows:
     """Copy rows to the device, or return the cached copy."""
 
     def make() -> DeviceRows:
-        lengths = np.diff(rows.indptr)
-        order = np.argsort(-lengths, kind="stable").astype(np.int32)
+        indptr = uploads.array(rows.indptr, "int64")
+        lengths = cp.diff(indptr)
+        order = cp.argsort(-lengths, kind="stable").astype(cp.int32)
         many = int((lengths > LONG).sum())
         return DeviceRows(
-            uploads.array(rows.indptr, "int64"),
+            indptr,
             uploads.array(rows.indices, "int32"),
             None if rows.weights is None else uploads.array(rows.weights, "float32"),
-            cp.asarray(order[many:]),
-            cut(rows.indptr, order[:many]),
+            order[many:],
+            cut(indptr, order[:many]),
             rows.indptr,
             uploads,
         )
@@ -251,12 +252,13 @@ def device_rows(rows: Rows, uploads: Uploads) -> DeviceRows:
     return uploads.derived(rows.indptr, "rows", make)
 
 
-def cut(indptr: NDArray[np.int64], rows: NDArray[np.int32]) -> Chunks:
+def cut(indptr: cp.ndarray, rows: cp.ndarray) -> Chunks:
     """Split these rows into chunks."""
-    start, stop = indptr[rows], indptr[rows.astype(np.int64) + 1]
-    counts = -(-(stop - start) // CHUNK)
-    first = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-    of_row = np.repeat(np.arange(len(rows), dtype=np.int32), counts)
-    begins = start[of_row] + CHUNK * (np.arange(len(of_row)) - first[of_row])
-    ends = np.minimum(begins + CHUNK, stop[of_row])
-    return Chunks(*(cp.asarray(x) for x in (rows, first, of_row, begins, ends)))
+    start, stop = indptr[rows], indptr[rows + 1]
+    first = cp.zeros(len(rows) + 1, dtype=cp.int64)
+    cp.cumsum((stop - start + (CHUNK - 1)) // CHUNK, out=first[1:])
+    count = cp.arange(int(first[-1]), dtype=cp.int64)
+    of_row = cp.searchsorted(first, count, side="right") - 1  # the last row that begins there or before
+    begins = start[of_row] + CHUNK * (count - first[of_row])
+    ends = cp.minimum(begins + CHUNK, stop[of_row])
+    return Chunks(rows, first, of_row.astype(cp.int32), begins, ends)

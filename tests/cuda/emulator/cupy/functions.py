@@ -68,9 +68,10 @@ def _of_numpy(function):
 
 # Functions that CuPy has under the same name and with the same meaning.
 _SAME = (
-    "abs", "arange", "column_stack", "concatenate", "copy", "diag", "dot", "einsum", "full_like", "hstack", "isfinite",
-    "max", "maximum", "mean", "minimum", "ones_like", "outer", "sort", "sqrt", "square", "stack", "sum", "take",
-    "take_along_axis", "tile", "trace", "vstack", "where", "zeros_like",
+    "abs", "arange", "argsort", "column_stack", "concatenate", "copy", "cumsum", "diag", "diff", "dot", "einsum",
+    "full_like", "hstack", "isfinite", "max", "maximum", "mean", "minimum", "ones_like", "outer", "searchsorted",
+    "sort", "sqrt", "square", "stack", "sum", "take", "take_along_axis", "tile", "trace", "vstack", "where",
+    "zeros_like",
     "linalg.eigh", "linalg.eigvalsh", "linalg.norm", "linalg.solve",
 )  # fmt: skip
 

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import threadpoolctl
 
+from fairmf import threads
 from fairmf.backends.contract import Effort, HalfStep
-from fairmf.backends.cpu import threads
 from fairmf.backends.registry import get_backend
-from fairmf.data.csr import Rows
+from fairmf.data import csr
+from fairmf.data.csr import Rows, check_rows
 from fairmf.errors import InvalidData, NotFinite
 
 MUCH = 1e12
@@ -217,15 +218,15 @@ def test_the_largest_column_of_rows_that_cannot_change_is_looked_for_once():
     many = rows([0, 5000], np.arange(5000))
     many.indices.flags.writeable = False
     with pytest.raises(InvalidData, match="columns beyond the last one, 4,998"):
-        threads.check(many, None, np.ones((4999, 1)))
-    assert threads._largest[id(many.indices)][1] == 4999
+        check_rows(many, None, np.ones((4999, 1)))
+    assert csr._largest[id(many.indices)][1] == 4999
     many.indices.flags.writeable = True
     many.indices[:] = 0  # breaking the promise shows that nobody looks again
     with pytest.raises(InvalidData, match="columns beyond the last one, 4,998"):
-        threads.check(many, None, np.ones((4999, 1)))
+        check_rows(many, None, np.ones((4999, 1)))
     key = id(many.indices)
     del many
-    assert key not in threads._largest
+    assert key not in csr._largest
 
 
 def test_uses_may_be_closed_in_any_order():

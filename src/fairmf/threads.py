@@ -19,44 +19,17 @@ import queue
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
-import llvmlite.binding as llvm
 import numba
 import numpy as np
 import threadpoolctl
-from numba import types
 from numba.core.compiler_lock import global_compiler_lock
-from numba.extending import get_cython_function_address
 from numpy.typing import NDArray
 
-from fairmf.data.csr import Rows, frozen
-from fairmf.errors import InvalidData, NotFinite
-from fairmf.types import Array
-
-# SciPy's own BLAS and LAPACK, callable inside Numba kernels without the GIL and without allocation.
-#
-# The addresses are registered with LLVM under a name of ours, so that compiled kernels can be cached on disk (with a
-# ctypes pointer inside they could not). All arguments are addresses, as in Fortran.
-
-
-def _external(module: str, name: str, arguments: int) -> types.ExternalFunction:
-    symbol = f"fairmf_{name}"
-    llvm.add_symbol(symbol, get_cython_function_address(f"scipy.linalg.{module}", name))
-    return types.ExternalFunction(symbol, types.void(*[types.uintp] * arguments))
-
-
-# C = alpha A A' + beta C on one triangle: (uplo, trans, n, k, alpha, a, lda, beta, c, ldc)
-ssyrk = _external("cython_blas", "ssyrk", 10)
-# Solve A X = B for symmetric positive definite A, in place: (uplo, n, nrhs, a, lda, b, ldb, info)
-sposv = _external("cython_lapack", "sposv", 8)
-# Solve A X = B from the Cholesky factor that sposv leaves, in place: (uplo, n, nrhs, a, lda, b, ldb, info)
-spotrs = _external("cython_lapack", "spotrs", 8)
-# Inverse from the Cholesky factor that sposv leaves, in place, one triangle: (uplo, n, a, lda, info)
-spotri = _external("cython_lapack", "spotri", 5)
-
+from fairmf.errors import NotFinite
+from fairmf.types import Array, frozen
 
 # Fixed partitions of rows: a block is the smallest unit of work of a thread, and the unit of every ordered reduction.
 #
@@ -72,43 +45,16 @@ def even(n: int, size: int, most: int = COUNT) -> NDArray[np.int64]:
     return (np.arange(count + 1, dtype=np.int64) * n) // count
 
 
-def balanced(rows: Rows, cost_per_row: float, count: int = COUNT) -> NDArray[np.int64]:
+def balanced(indptr: NDArray[np.int64], cost_per_row: float, count: int = COUNT) -> NDArray[np.int64]:
     """Return bounds of blocks of about equal cost, where a row costs its number of entries plus `cost_per_row`."""
-    n = rows.count
+    n = len(indptr) - 1
     if n <= 1:
         return np.array([0, n])
     count = min(count, n)
-    cost = rows.indptr + np.arange(n + 1) * cost_per_row
+    cost = indptr + np.arange(n + 1) * cost_per_row
     bounds = np.searchsorted(cost, np.linspace(0, cost[-1], count + 1)).astype(np.int64)
     bounds[0], bounds[-1] = 0, n
     return bounds
-
-
-_largest: dict[int, tuple[weakref.ref[NDArray[np.int32]], int]] = {}
-"""The largest column of read-only rows that `check` has seen, by the id of their indices: every kernel call asks."""
-
-
-def check(rows: Rows, this: Array | None, other: Array) -> None:
-    """Raise InvalidData unless `rows` has a row for each of `this` (if given) and columns that are rows of `other`.
-
-    Kernels do not check bounds: they would read beyond the end of an array, or crash.
-    """
-    indptr, indices = rows.indptr, rows.indices
-    if this is not None and rows.count != len(this):
-        raise InvalidData(f"There are {rows.count:,} sparse rows for {len(this):,} vectors.")
-    if rows.nnz > len(indices):
-        raise InvalidData(f"The rows end at entry {rows.nnz:,}, but there are {len(indices):,}.")
-    address = id(indices)
-    known, largest = _largest.get(address, (None, 0))
-    # An id is used again when its array is gone, so the array itself is compared.
-    if known is None or known() is not indices:
-        if indptr[0] < 0 or (np.diff(indptr) < 0).any():
-            raise InvalidData("The bounds of the rows do not ascend from 0.")
-        largest = int(indices.view(np.uint32).max(initial=0))  # as unsigned, a negative column is a huge one
-        if not indices.flags.writeable and len(indices) > 4096:
-            _largest[address] = weakref.ref(indices, lambda _: _largest.pop(address, None)), largest
-    if rows.nnz and largest >= len(other):
-        raise InvalidData(f"The rows hold columns beyond the last one, {len(other) - 1:,}.")
 
 
 LAYER = "fairmf's own threads (no OpenMP; safe under fork and threads)"
@@ -175,7 +121,9 @@ def use(num_threads: int | None) -> Iterator[None]:
                     _blas.before = []
 
 
-def run(kernel: Callable[..., None], blocks: int, *inputs: object, out: tuple[Array, ...] = (), work: float) -> None:
+def run(
+    kernel: Callable[..., None], blocks: int, *inputs: object, out: tuple[Array | None, ...] = (), work: float
+) -> None:
     """Call kernel(first, last, *inputs, *out) on several threads, for ranges of blocks that together are 0..blocks.
 
     Kernels get read-only views of their inputs, so that Numba compiles each once, for writable and read-only arrays
