@@ -91,7 +91,7 @@ def test_dislikes_and_a_half_life(fairmf):
     done = fairmf(*new, "--time", "date")
     assert done.code == 0, done.err
     lists, (_, expected) = done.json["lists"], model.recommend(range(60), N=10)
-    for user, one in enumerate(lists[:50]):  # stored users and new ones may order items of nearly equal scores otherwise
+    for user, one in enumerate(lists[:50]):  # stored and new users may order items of nearly equal scores otherwise
         own = expected[user][: len(one["items"])]
         np.testing.assert_allclose(one["scores"], own, atol=1e-4)
         np.testing.assert_allclose(model.score([user] * len(one["items"]), one["items"]), own, atol=1e-4)
