@@ -53,7 +53,7 @@ VERBS = {
     "target": Verb(MODEL, "Find the evenness that meets a goal, such as a Gini of at most 0.8."),
     "tune": Verb(MODEL, "Search for good settings on the validation users of a split."),
     "recommend": Verb(MODEL, "Recommend items to users."),
-    "rerank": Verb(MODEL, "Make lists in which every item gets enough exposure."),
+    "rerank": Verb(MODEL, "Make lists so that every item is shown often enough."),
     "audit": Verb(MODEL, "Compare two sets of lists: who gains, who loses, what it costs."),
     "experiment": Verb(MODEL, "Plan an A/B test: how many users you need to detect the effect of an evenness."),
     "serve": Verb(MODEL, "Serve a model over HTTP: send a history, get a list, at an evenness of your choice."),

@@ -57,8 +57,9 @@ class Before(Served):
 
     side: ClassVar[str] = "before"
     otherwise: ClassVar[str] = (
-        "the model's own scores. For a model trained with --fairness they are computed as for fairness 0, without "
-        "training again. With --after: the evenness that fairmf target stored in MODEL, if there is one"
+        "none. The lists then use the model's own scores; if the model was trained with --fairness, its scores with "
+        "fairness 0. With --after, the default is the evenness that fairmf target stored in MODEL. If there is none, "
+        "MODEL's own scores are used"
     )
 
 
@@ -68,8 +69,8 @@ class After(Served):
 
     side: ClassVar[str] = "after"
     otherwise: ClassVar[str] = (
-        "the evenness that fairmf target stored in the model. If there is none: 0.3 when you audit one model; with "
-        "--after, the model's own scores"
+        "the evenness that fairmf target stored in the model. If there is none, the model's own scores are used. If "
+        "the lists before the change use the same scores by default, the default here is 0.3"
     )
 
 

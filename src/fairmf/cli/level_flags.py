@@ -52,9 +52,9 @@ class Served(Flags):
     side: ClassVar[str] = ""
     """The side that the flags are about, which their names begin with ("before", "after"); "" if there is one side."""
     otherwise: ClassVar[str] = (
-        "the evenness that fairmf target stored in the model. If there is none, the model's own scores are used. That "
-        "is not always the same as evenness 0: calibrate may find an adjustment that makes the lists more accurate, "
-        "and evenness 0 uses it"
+        "the evenness that fairmf target stored in the model. If there is none, the model's own scores are used. "
+        "Evenness 0 can differ from these: if calibrate finds an adjustment that makes the lists more accurate, "
+        "evenness 0 uses it"
     )
     """The evenness if none is given, for --help."""
 

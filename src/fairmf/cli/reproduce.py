@@ -70,7 +70,7 @@ class Scale(Flags):
         str | None,
         typer.Option(
             metavar="EXTRA",
-            help="Leave out the models that need this optional package. The only possible value is vae.",
+            help="Leave out the models that need PyTorch. The only possible value is vae.",
         ),
     ] = None
 
@@ -104,7 +104,10 @@ def reproduce(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="Folder to write to. Default: NAME, or NAME-DATA with --data; for --all, all-DATA."
+            "--output",
+            "-o",
+            help="Folder to write to. Default: NAME; with --data, NAME-DATA. With --all: all-ml-20m; with --all and "
+            "--data, all-DATA.",
         ),
     ] = None,
 ) -> None:

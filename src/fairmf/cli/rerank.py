@@ -1,4 +1,4 @@
-"""`fairmf rerank MODEL -o LISTS`: make lists for all users in which every item gets enough exposure."""
+"""`fairmf rerank MODEL -o LISTS`: make lists for all training users, so that every item is shown often enough."""
 
 from __future__ import annotations
 
@@ -120,12 +120,12 @@ def rerank(
     bounds: Bounds,
     safe_csv: SafeCsv = True,
 ) -> None:
-    """Make lists for all training users in which every item gets enough exposure.
+    """Make lists for all training users, so that every item is shown often enough.
 
     --method fairrec builds the lists of all users together. It guarantees every item a minimum exposure, but it makes
-    lists only for the training users, not for new ones. --method offsets learns a number per item that is added to the
-    item's scores. It gives a model that can serve any user, and tries to keep the exposure of each item between
-    --min-exposure and --max-exposure, without a guarantee.
+    lists only for the training users, not for new ones. --method offsets learns a number for each item, and adds it to
+    the item's scores. This gives a model that can serve any user. It tries to keep the exposure of each item between
+    --min-exposure and --max-exposure, but guarantees nothing.
 
     Both start from the lists at --evenness. An equal share is the exposure that each item would have if all items were
     shown equally often.

@@ -75,7 +75,10 @@ class Most(Flags):
 
     max_n: Annotated[int, typer.Option(min=1, rich_help_panel=LIMITS, help="Longest list.")] = 200
     max_evenness: Annotated[
-        float, typer.Option(min=0, max=1, rich_help_panel=LIMITS, help="Highest evenness that is served.")
+        float,
+        typer.Option(
+            min=0, max=1, rich_help_panel=LIMITS, help="Highest evenness. A request for more is answered at this one."
+        ),
     ] = 1.0
     max_history: Annotated[int, typer.Option(min=1, rich_help_panel=LIMITS, help="Longest history.")] = 1000
     max_items: Annotated[
@@ -83,7 +86,7 @@ class Most(Flags):
         typer.Option(
             min=1,
             rich_help_panel=LIMITS,
-            help="Maximum number of items to choose from, to exclude or to score.",
+            help="Maximum number of ids in the field 'items' of a request, and in its field 'exclude'.",
         ),
     ] = 10_000
     max_batch: Annotated[
@@ -129,12 +132,12 @@ class Times(Flags):
     drain: Annotated[
         float,
         typer.Option(
-            min=0.1, rich_help_panel=TIMES, help="After SIGTERM, wait at most so many seconds for open requests."
+            min=0.1, rich_help_panel=TIMES, help="After SIGTERM, wait at most this many seconds for open requests."
         ),
     ] = 20.0
     threads: Annotated[
-        int, typer.Option(min=0, rich_help_panel=TIMES, help="Number of threads with which a worker ranks items. "
-                          "0: one worker uses all cores; several workers use one thread each.")
+        int, typer.Option(min=0, rich_help_panel=TIMES, help="Number of threads with which each worker ranks items. "
+                          "0: one thread; if there is only one worker, all cores.")
     ] = 0  # fmt: skip
 
 

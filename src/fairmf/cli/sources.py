@@ -79,8 +79,8 @@ class Reading(Flags):
     ] = None
     weight: Annotated[
         str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of weights, such as play "
-        "counts. A negative weight means that the user dislikes the item. --weight sum counts rows instead: a "
-        "user-item pair in three rows gets weight 3. Default: every weight is 1.")
+        "counts. A negative weight means that the user dislikes the item. With --weight sum, no column is read: the "
+        "weight of a user-item pair is its number of rows. Default: every weight is 1.")
     ] = None  # fmt: skip
     time: Annotated[
         str | None,
@@ -100,8 +100,8 @@ class Reading(Flags):
         ),
     ] = None
     as_of: Annotated[
-        str | None, typer.Option(rich_help_panel=PANEL, metavar="DATE", help="With --half-life: the date from which "
-        "ages are counted back. Default: the date of the newest event.")
+        str | None, typer.Option(rich_help_panel=PANEL, metavar="DATE", help="With --half-life: the age of an event is "
+        "the time from the event to this date. Default: the date of the newest event.")
     ] = None  # fmt: skip
     delimiter: Annotated[
         str | None, typer.Option(rich_help_panel=PANEL, help="One or more characters that separate columns "

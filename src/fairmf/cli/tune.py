@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 _SPACE_HELP = (
     "What to search, separated by commas. NAME=LOW:HIGH draws on a logarithmic scale, NAME=LOW:HIGH:even on a linear "
     "one. NAME=16:128:double draws from 16, 32, 64, 128. NAME=A|B|C draws from these values. NAME is a setting "
-    "of the model, or 'evenness', the evenness of the lists. With several objectives evenness is searched by default. "
-    "Two more names for experts. 'fairness': the --fairness that a model is trained with (fairmf fit). 'dial': the "
-    "--fairness that is applied to a trained model when lists are made (fairmf evaluate)."
+    "of the model, or 'evenness', the evenness of the lists. With several objectives, evenness is searched by default. "
+    "For experts: NAME can also be 'fairness' or 'dial'. 'fairness' is the --fairness of fairmf fit, with which a "
+    "model is trained. 'dial' is the --fairness of fairmf evaluate, with which a trained model makes lists."
 )
 
 

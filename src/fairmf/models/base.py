@@ -81,8 +81,9 @@ class IterativeModel(FeatureModel, Generic[StateT]):
         symbol="eta", low=-4, high=4,
     )  # fmt: skip
     unobserved_weight: float = setting(
-        0.1, "How strongly the scores of all user-item pairs are pulled towards 0.", symbol="alpha0", low=0
-    )
+        0.1, "How strongly training pulls the scores of all user-item pairs towards 0, observed pairs too.",
+        symbol="alpha0", low=0,
+    )  # fmt: skip
     epochs: int = setting(16, "Largest number of training epochs.", low=1, integer=True)
     tolerance: float = setting(
         0.0, "Stop early when the objective changes by less than this fraction in an epoch; 0 runs all epochs.", low=0
