@@ -1,6 +1,8 @@
 """Test whole fits on the GPU: the objective of the CPU, the same bits in every run, and all memory freed."""
 
 import dataclasses
+import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +22,8 @@ from fairmf import (
     synthetic,
     synthetic_events,
 )
-from fairmf.backends.registry import what_is_missing
+from fairmf.backends import contract
+from fairmf.backends.registry import get_backend, what_is_missing
 from fairmf.control.level_grid import learned_prices
 from fairmf.params import settings_of
 
@@ -181,8 +184,50 @@ class Stop:
 def test_the_device_is_left_as_it_was():
     import cupy
 
-    fitted(FairALS(factors=16, epochs=2), "cuda", data())
-    free, _ = cupy.cuda.runtime.memGetInfo()
-    fitted(FairALS(factors=64, epochs=3), "cuda", data())
-    after, _ = cupy.cuda.runtime.memGetInfo()
+    def free_after(model):
+        _ = model.user_factors, model.item_factors
+        get_backend("cuda")._placing.pool.free_all_blocks()
+        return cupy.cuda.runtime.memGetInfo()[0]
+
+    free = free_after(fitted(FairALS(factors=16, epochs=2), "cuda", data()))
+    after = free_after(fitted(FairALS(factors=64, epochs=3), "cuda", data()))
     assert after >= free - (32 << 20)  # kernels that were compiled meanwhile stay loaded
+
+
+def test_factors_stay_on_the_device_until_they_are_read():
+    model = fitted(FairALS(factors=16, epochs=2), "cuda", data())
+    size = 4 * 16 * (model.fitted.interactions.n_users + model.fitted.interactions.n_items)
+    before = contract.deferred_bytes()
+    assert before >= size
+    stored = pickle.loads(pickle.dumps(model.fitted.user_factors))
+    assert contract.deferred_bytes() == before - stored.nbytes
+    assert model.item_factors is model.item_factors
+    assert contract.deferred_bytes() == before - size
+    np.testing.assert_array_equal(stored, model.user_factors)
+    again = fitted(FairALS(factors=16, epochs=2), "cuda", data())
+    contract.fetch_deferred()
+    assert contract.deferred_bytes() == 0
+    np.testing.assert_array_equal(again.user_factors, model.user_factors)
+
+
+def test_a_call_that_needs_the_memory_brings_factors_to_the_host(monkeypatch):
+    from fairmf.backends.cuda import memory
+
+    first = fitted(FairALS(factors=16, epochs=2), "cuda", data())
+    assert contract.deferred_bytes() > 0
+    monkeypatch.setattr(memory, "OF_DEFERRED", 0.0)
+    second = fitted(FairALS(factors=16, epochs=2), "cuda", data())
+    assert not isinstance(vars(first.fitted)["user_factors"], np.ndarray)  # the field has not been read
+    assert vars(first.fitted)["user_factors"].nbytes == 0
+    np.testing.assert_array_equal(first.user_factors, second.user_factors)
+
+
+def test_models_of_callbacks_are_on_the_host():
+    kept = []
+
+    def keep(progress):
+        kept.append(progress.model)
+
+    fitted(FairALS(factors=16, epochs=3), "cuda", data(), callbacks=[SimpleNamespace(on_epoch=keep)])
+    assert all(isinstance(vars(model.fitted)["user_factors"], np.ndarray) for model in kept)
+    assert not np.array_equal(kept[0].user_factors, kept[1].user_factors)

@@ -19,9 +19,13 @@ summed in float64: the same input gives the same bits for any number of threads.
 
 from __future__ import annotations
 
+import os
+import threading
+import weakref
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, SupportsFloat, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, SupportsFloat, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +40,51 @@ if TYPE_CHECKING:
 Factors = Array  # rows x d, the backend's dtype
 Matrix = NDArray[np.float64]  # d x d
 Vector = NDArray[np.float64]  # d, or one number per row
+
+
+class Deferred:
+    """Hold an array that stays on a device until it is read. Pickling it, or forking the process, reads it too."""
+
+    def __init__(self, factors: Factors, host: Callable[[Factors], Array]):
+        self._fetch: Callable[[], Array] | None = lambda: host(factors)
+        self._array: Array | None = None
+        self._size, self._lock, key = int(factors.nbytes), threading.Lock(), id(self)
+        _deferred[key] = weakref.ref(self, lambda _: _deferred.pop(key, None))
+
+    def host(self) -> Array:
+        """Return the array on the host. The first call copies it there, and gives up that on the device."""
+        with self._lock:
+            if self._fetch is not None:
+                self._array, self._fetch = self._fetch(), None
+            return cast(Array, self._array)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes it takes on the device."""
+        return 0 if self._fetch is None else self._size
+
+    def __reduce__(self) -> tuple[Callable[..., Array], tuple[Array]]:
+        return np.asarray, (self.host(),)
+
+
+# To add to a dictionary, and to copy its values, are atomic in CPython: there is no lock that a fork could catch held.
+_deferred: dict[int, weakref.ref[Deferred]] = {}
+
+
+def deferred_bytes() -> int:
+    """Return how many bytes of device memory hold arrays that nobody has read yet."""
+    return sum(array.nbytes for reference in list(_deferred.values()) if (array := reference()) is not None)
+
+
+def fetch_deferred() -> None:
+    """Bring all such arrays to the host: a device needs the memory, or a child process could not read them."""
+    for reference in list(_deferred.values()):
+        if (array := reference()) is not None:
+            array.host()
+
+
+if hasattr(os, "register_at_fork"):  # Windows cannot fork
+    os.register_at_fork(before=fetch_deferred)
 
 
 class ItemScale(NamedTuple):
@@ -170,6 +219,9 @@ class Backend(Protocol):
 
     def host(self, factors: Factors) -> Array:
         """Return the values as a NumPy array."""
+
+    def deferred(self, factors: Factors) -> Array | Deferred:
+        """Return the values as a NumPy array, or what becomes one when it is first read. Nobody may change them."""
 
     def vector(self, values: Array) -> Array:
         """Return a d-vector, a d x d matrix or one number per row as a float64 array of this backend's type."""

@@ -32,6 +32,10 @@ class NumpyArrays(abc.ABC):
         """See contract."""
         return factors
 
+    def deferred(self, factors: Factors) -> Array:
+        """See contract."""
+        return factors
+
     def vector(self, values: Array) -> Array:
         """See contract."""
         return np.asarray(values, dtype=np.float64)

@@ -81,12 +81,11 @@ class Interactions:
         allow_empty: bool = False,
         copy: bool = True,
     ) -> Interactions:
-        """Read a SciPy sparse matrix. Explicit zeros are dropped, duplicate entries merged.
+        """Read a SciPy sparse matrix, users as rows. Explicit zeros are dropped, duplicate entries merged.
 
         Parameters
         ----------
         matrix : scipy.sparse matrix or array
-            Users as rows, items as columns.
         user_ids, item_ids : sequence, optional
             One id for each row and column. Without ids, users and items are named by row number.
         weights : None or "values"
@@ -95,8 +94,7 @@ class Interactions:
         allow_empty : bool
             Whether a matrix without entries is accepted.
         copy : bool
-            `False` shares the arrays of a CSR matrix with int32 indices that needs no cleaning. That saves their
-            memory; do not change the matrix afterwards.
+            False shares the arrays of a clean CSR matrix with int32 indices, which must not be changed afterwards.
 
         Returns
         -------
@@ -105,8 +103,8 @@ class Interactions:
         Raises
         ------
         InvalidData
-            If the matrix is damaged, transposed or empty, or holds values that are not finite (by default also if they
-            are negative).
+            If the matrix is damaged, transposed or empty, or holds values that are not finite (or are negative, without
+            `weights`).
 
         Examples
         --------
@@ -123,12 +121,9 @@ class Interactions:
         check_orientation(shape, users, items)
         rows = rows_from_sparse(matrix, keep_values=weights == "values", copy=copy)
         if rows.nnz == 0 and not allow_empty:
-            raise InvalidData(
-                f"The {shape[0]:,} x {shape[1]:,} matrix holds no interactions.", hint="at least one is needed"
-            )
-        users = users.check("user") if users is not None else None
-        items = items.check("item") if items is not None else None
-        return cls(without_ones(rows), shape[1], users, items)
+            what = f"The {shape[0]:,} x {shape[1]:,} matrix holds no interactions."
+            raise InvalidData(what, hint="at least one is needed")
+        return cls(without_ones(rows), shape[1], users and users.check("user"), items and items.check("item"))
 
     @classmethod
     def from_events(
@@ -172,9 +167,8 @@ class Interactions:
         [[2.0, 0.0], [0.0, 1.0]]
         """
         if weights not in (None, "sum", "column"):
-            raise InvalidParameter(
-                f"'weights' of from_events must be None, 'sum' or 'column'. Got {weights!r} instead."
-            )
+            expected = "'weights' of from_events must be None, 'sum' or 'column'."
+            raise InvalidParameter(f"{expected} Got {weights!r} instead.")
         kept = with_weight(events) if weights == "column" else liked_rows(events)
         how = events.weighting if weights == "column" else None
         if half_life is not None:
@@ -338,8 +332,8 @@ class Interactions:
 
     def __repr__(self) -> str:
         kind = "binary" if self.is_binary else "weighted"
-        dislikes = f", {self.n_dislikes:,} of them dislikes" if self.n_dislikes else ""
-        return f"Interactions({self.n_users:,} users x {self.n_items:,} items, {self.nnz:,} {kind}{dislikes})"
+        kind += f", {self.n_dislikes:,} of them dislikes" if self.n_dislikes else ""
+        return f"Interactions({self.n_users:,} users x {self.n_items:,} items, {self.nnz:,} {kind})"
 
     def _repr_html_(self) -> str:
         return html.title(*repr(self)[:-1].split("(", 1)) + html.first_ids(self.user_ids, self.item_ids)
@@ -384,9 +378,8 @@ class Interactions:
 
     def with_weights(self, weights: NDArray[np.float32] | None, weighting: Weighting | None) -> Interactions:
         """Return the same interactions with other confidences, which this weighting has computed."""
-        found = Interactions(
-            self._by_user._replace(weights=weights), self._n_items, self.user_ids, self.item_ids, weighting
-        )
+        rows = self._by_user._replace(weights=weights)
+        found = Interactions(rows, self._n_items, self.user_ids, self.item_ids, weighting)
         vars(found)["n_dislikes"] = self.n_dislikes  # weightings leave the signs as they are
         return found
 

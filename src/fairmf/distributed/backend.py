@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fairmf.backends.contract import (
     Backend,
+    Deferred,
     Diagonalised,
     Effort,
     Factors,
@@ -177,6 +178,10 @@ class ShardedBackend:
     def host(self, factors: Factors) -> Array:
         """See contract. Returns no rows (0 x d) for users that stay in the workers."""
         return factors.stored() if isinstance(factors, ShardedFactors) else self.local.host(factors)
+
+    def deferred(self, factors: Factors) -> Array | Deferred:
+        """See contract."""
+        return factors.stored() if isinstance(factors, ShardedFactors) else self.local.deferred(factors)
 
     def vector(self, values: Array) -> Array:
         """See contract."""

@@ -8,7 +8,7 @@ import copy
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -333,8 +333,8 @@ class IterativeModel(FeatureModel, Generic[StateT]):
         # phi from lambda_f = phi alpha0 n: FiADMM may have been given lambda_f itself.
         fairness = problem.lambda_f / (strength * n) if problem.lambda_f else 0.0
         found = Fitted(
-            user_factors=backend.host(state.user_factors),
-            item_factors=backend.host(state.item_factors),
+            user_factors=cast(Factors, backend.deferred(state.user_factors)),  # brought to the host when they are read
+            item_factors=cast(Factors, backend.deferred(state.item_factors)),
             user_ids=data.user_ids,
             item_ids=data.item_ids,
             popularity=popularity,
@@ -357,5 +357,6 @@ class IterativeModel(FeatureModel, Generic[StateT]):
 
     def _snapshot(self: Self, given: fit_loop.Setup[StateT], state: StateT, history: History) -> Self:
         model = copy.copy(self)
-        model._fitted = self._results(given, state, history)
+        fitted = model._fitted = self._results(given, state, history)
+        _ = fitted.user_factors, fitted.item_factors  # read, because a callback may keep many models
         return model

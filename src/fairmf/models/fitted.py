@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Backend, Factors, ItemScale, Matrix, Vector
+from fairmf.backends.contract import Backend, Deferred, Factors, ItemScale, Matrix, Vector
 from fairmf.backends.registry import get_backend
 from fairmf.data.events import Events
 from fairmf.data.ids import Ids, Names, positions
@@ -240,6 +240,26 @@ class Fitted:
         if self.discount == self.lift == 0 and self.item_offsets is None:
             return users
         return np.hstack([users, np.ones((len(users), 1), dtype=users.dtype)])
+
+
+class _Fetched:
+    """A field of Fitted whose array may still be on a device. Reading the field brings it to the host."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __get__(self, fitted: object, owner: type | None = None) -> Factors:
+        kept = vars(fitted)[self._name]
+        if isinstance(kept, Deferred):
+            kept = vars(fitted)[self._name] = kept.host()
+        return cast(Factors, kept)
+
+    def __set__(self, fitted: object, value: Factors | Deferred) -> None:
+        vars(fitted)[self._name] = value
+
+
+for _name in ("user_factors", "item_factors"):  # after the class: a dataclass would take them for defaults
+    setattr(Fitted, _name, _Fetched(_name))
 
 
 class FittedModel(abc.ABC):

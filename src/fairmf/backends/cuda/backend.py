@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import (
+    Deferred,
     Diagonalised,
     Effort,
     Factors,
@@ -90,6 +91,10 @@ class CudaBackend:
     def host(self, factors: Factors) -> Array:
         """See contract."""
         return cp.asnumpy(factors)
+
+    def deferred(self, factors: Factors) -> Array | Deferred:
+        """See contract."""
+        return Deferred(factors, cp.asnumpy) if isinstance(factors, cp.ndarray) else factors
 
     def vector(self, values: Array) -> Array:
         """See contract."""

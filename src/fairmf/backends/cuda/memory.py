@@ -14,7 +14,7 @@ import cupyx
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Factors
+from fairmf.backends.contract import Factors, deferred_bytes, fetch_deferred
 from fairmf.data.csr import Rows
 from fairmf.errors import InvalidParameter, NotEnoughMemory
 from fairmf.types import Array
@@ -25,6 +25,7 @@ VARIABLE = "FAIRMF_CUDA_MEMORY_GB"
 # Shares of device memory: a fit holds about four arrays of the users' size, so each may take an eighth; interactions
 # are held in both orientations, a fifth each.
 OF_FACTORS, OF_ROWS = 1 / 8, 1 / 5
+OF_DEFERRED = 1 / 8  # share of the free memory beyond which factors of finished fits go to the host
 BLOCK_BYTES = 256 << 20  # factors or interactions streamed to the device at a time
 
 T = TypeVar("T")
@@ -43,6 +44,10 @@ class Placing:
         """Return the bytes of device memory that may be used: all that is free, or what the environment allows."""
         if self._limit is None:
             free, _ = cp.cuda.runtime.memGetInfo()
+            if deferred_bytes() > OF_DEFERRED * free:  # factors of finished fits make room for this call
+                fetch_deferred()
+                self.pool.free_all_blocks()
+                free, _ = cp.cuda.runtime.memGetInfo()
             asked = os.environ.get(VARIABLE)
             self._limit = free if asked is None else min(free, _gigabytes(asked))
         return self._limit

@@ -11,7 +11,8 @@ from fairmf.backends.cuda import launch, reductions
 from fairmf.backends.cuda.memory import Placing
 from fairmf.data.csr import Rows
 
-SCORE_BYTES = 1 << 30  # memory for scores
+SCORE_BYTES = 1 << 30  # memory for scores, or more: that of as many users as keep all of a device busy
+BUSY = 2048
 KEY_BYTES = 256 << 20  # memory for sort keys, for users with too many items of nearly the same score
 MOST_ROOM = 8192  # candidates that a block of threads can hold
 
@@ -35,7 +36,7 @@ def top_k(
         items = cp.ascontiguousarray(cp.hstack([items, cp.asarray(offset)[:, None]]))
     m, d = items.shape
     longest = cp.sqrt(reductions.squared_norms(placing, items).max())
-    score_bytes = min(SCORE_BYTES, placing.limit() // 8)
+    score_bytes = min(max(SCORE_BYTES, 4 * m * BUSY), placing.limit() // 8)
     at_once = int(np.clip(score_bytes // (4 * m), 1, 65536))
     block = cp.empty((min(at_once, n), m), dtype=cp.float32)
     for start in range(0, n, at_once):
