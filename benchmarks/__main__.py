@@ -52,6 +52,7 @@ NAMES = (
     "serving",
     "serving_million",
     "cuda",
+    "cuda_fit",
     "ray_costs",
     "ray_engine",
 )
@@ -69,7 +70,7 @@ def main() -> None:
         parser.error(f"unknown benchmark {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
     sections = read(RESULTS)
     for name in options.names or NAMES:
-        if name == "cuda" and not options.names and (reason := what_is_missing()) is not None:
+        if name.startswith("cuda") and not options.names and (reason := what_is_missing()) is not None:
             print(f"left out: {reason}", file=sys.stderr)
             continue
         result = importlib.import_module(f"benchmarks.{name}").run(short=not options.full)

@@ -318,3 +318,12 @@ def test_weights_beyond_the_precision_in_fold_in(size):
     heavy = Interactions(Rows(rows.indptr, rows.indices, np.full(rows.nnz, size, dtype=np.float32)), 30)
     with contextlib.suppress(NotFinite):
         assert np.isfinite(model.fold_in(heavy)).all()
+
+
+@pytest.mark.parametrize("model", [FairALS, IALS, FiADMM])
+def test_a_fit_that_learned_nothing_says_so(model, caplog):
+    model(factors=4, epochs=8, regularization=30.0).fit(DATA)
+    assert "learned nothing, all its scores are almost 0: lower regularization (now 30)" in caplog.text
+    caplog.clear()
+    model(factors=4, epochs=8).fit(DATA)
+    assert caplog.text == ""

@@ -55,10 +55,13 @@ class Question(NamedTuple):
     def answers(self) -> Iterator[tuple[int, int, NDArray[np.int32], NDArray[np.float32]]]:
         """Yield (start, stop, rows of items, scores) of every batch, and show a progress bar."""
         starts = range(0, self.request.count, self.batch_size)
+        backend = self.model._backend()
+        with backend.threads(self.model.num_threads):  # copied to a device once; its array outlives this block
+            array = backend.array(self.model.fitted.item_factors)
         with progress_bar("recommend", len(starts), self.progress) as advance:
             for start in starts:
                 stop = min(start + self.batch_size, self.request.count)
-                yield start, stop, *answer(self.model, self.request, start, stop, self.who)
+                yield start, stop, *answer(self.model, self.request, start, stop, self.who, array)
                 advance(f"{stop:,} users")
 
 

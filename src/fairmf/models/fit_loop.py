@@ -45,6 +45,8 @@ else:
     shard_problem = lazy_module("fairmf.models.shard_problem")  # fits on one machine do without a cluster's code
 log = logging.getLogger("fairmf")
 COMPILING = "compiling kernels, once: about 6 s"
+LEARNED = 1e-6  # share of the loss at scores of 0 that a model must take away, or it has learned nothing
+NOTHING = "%s learned nothing, all its scores are almost 0: lower regularization (now %g) or unobserved_weight (now %g)"
 
 
 @dataclass(frozen=True)
@@ -334,6 +336,9 @@ def _finished(model: Trainable[S], problem: Problem, reached: Reached[S], option
         maps = finished.user_map, finished.item_map
         value = objective(problem, finished.user_factors, finished.item_factors, None, *maps)
         history.final["objective"] = value.to_dict()
+        plain = problem.dislikes is None and not problem.has_features
+        if plain and value.observed > (1 - LEARNED) * 0.5 * problem.observed_weight:
+            log.warning(NOTHING, options.name, problem.regularization, problem.unobserved_weight)
     return finished, history
 
 
