@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 
-from fairmf import threads
 from fairmf.backends.contract import Backend, Factors, Vector
 from fairmf.backends.registry import BACKENDS, get_backend
 from fairmf.data.interactions import Interactions
@@ -25,6 +24,7 @@ from fairmf.params import check_number, check_settings, setting
 from fairmf.types import Record, SparseMatrix
 
 if TYPE_CHECKING:
+    from fairmf import threads
     from fairmf.backends import random_start
     from fairmf.distributed.cluster import RayCluster
     from fairmf.distributed.shards import ShardSource
@@ -41,7 +41,7 @@ else:  # models that only answer do without what a fit needs
     auto_settings, checkpoint_files = map(lazy_module, ("fairmf.models.auto_settings", "fairmf.models.checkpoint"))
     fit_loop, objectives = lazy_module("fairmf.models.fit_loop"), lazy_module("fairmf.models.objective")
     item_dial = lazy_module("fairmf.ranking.item_dial")
-    random_start = lazy_module("fairmf.backends.random_start")
+    random_start, threads = lazy_module("fairmf.backends.random_start"), lazy_module("fairmf.threads")
     StateT = TypeVar("StateT")
 
 LARGE = 1e6  # settings beyond this are mistakes, or overflow single precision

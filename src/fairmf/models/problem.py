@@ -106,10 +106,7 @@ class Problem:
     @cached_property
     def user_ridge(self) -> Vector:
         """The L2 weight of every user (lambda_U(i))."""
-        return frozen(self._user_ridge_of(self.user_sums))
-
-    def _user_ridge_of(self, sums: Vector) -> Vector:
-        return frequency_scaled(sums, self.n_items, *self._l2)
+        return frozen(frequency_scaled(self.user_sums, self.n_items, *self._l2))
 
     @cached_property
     def item_ridge(self) -> Vector:
@@ -169,7 +166,7 @@ class Problem:
 
     def user_groups(self, most: int) -> Groups:
         """Group the users by their sum of confidences, into at most that many groups."""
-        return grouped(self.user_sums, self._user_ridge_of, most)
+        return grouped(self.user_sums, lambda sums: frequency_scaled(sums, self.n_items, *self._l2), most)
 
     def sampled_users(self, count: int) -> tuple[Rows, Vector]:
         """Return rows and ridge of users spread evenly along their sums of confidences."""
