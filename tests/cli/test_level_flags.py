@@ -401,4 +401,4 @@ def test_inspect_describes_a_model(fairmf, made, calibrated, tmp_path):
     refused = fairmf("inspect", made / "model.fairmf", "--user", "u")
     assert refused.code == 1
     assert "--user does not apply" in refused.err
-    assert "Gini for 150 users" in " ".join(fairmf("inspect", made / "events.csv").out.split())
+    assert "Gini of the items, among 150 users" in " ".join(fairmf("inspect", made / "events.csv").out.split())

@@ -159,7 +159,7 @@ def _tables(facts: Record) -> list[Table]:
     if "times" in facts:
         first, last = (date_text(facts["times"][end], facts["times"]["unit"]) for end in ("first", "last"))
         table.add_row("times", "", f"{first} to {last}")
-    rest = f"Gini for {facts['users']:,} users (0: all items equally popular, 1: one item has all)"
+    rest = f"Gini of the items, among {facts['users']:,} users (0: all equally popular, 1: one item has all)"
     table.add_row("popularity", f"{facts['popularity_gini']:.3f}", rest)
     table.add_row("", f"{facts['top_1_percent_share']:.1%}", "of the interactions are with the top 1 % of items")
     table.add_row("", f"{facts['top_10_percent_share']:.1%}", "with the top 10 %")

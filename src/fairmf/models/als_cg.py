@@ -235,7 +235,7 @@ def finish(problem: Problem, state: AlternatingState, fairness: float, sampled: 
 # (docs/mathematics.md 5). G_W = V' W^2 V is G_V unless items have fairness weights.
 
 SAMPLE = 512  # users whose exact response stands for all
-GROUPS = 4096  # groups of users with equal weight; beyond this many, neighbouring groups are merged
+GROUPS = 256  # groups of users with equal weight; beyond this many, neighbouring groups are merged
 
 
 @dataclass(frozen=True)

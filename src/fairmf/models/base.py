@@ -116,7 +116,7 @@ class IterativeModel(FeatureModel, Generic[StateT]):
     feature_regularization: float = setting(
         0.1,
         "How strongly the vectors that features predict are pulled towards 0. The larger it is, the less features "
-        "matter. It acts as if this many more items had the feature, all with a vector of 0.",
+        "matter. A value of 5 acts like 5 additional items with the feature, whose vectors are 0.",
         symbol="kappa", above=0,
     )  # fmt: skip
 

@@ -81,7 +81,7 @@ class CpuBackend(NumpyArrays):
     def gramian(self, this: Factors, weights: Vector | None = None) -> Matrix:
         """See contract."""
         n, d = this.shape
-        bounds = even(n, 8 * products.GRAMIAN_ROWS, most=REDUCTION_BLOCKS)
+        bounds = even(n, 4 * products.GRAMIAN_ROWS, most=REDUCTION_BLOCKS)
         parts, gramian = np.empty((len(bounds) - 1, d, d)), np.empty((d, d))
         # X' W X is the Gramian of sqrt(W) X.
         roots = None if weights is None else np.sqrt(weights).astype(np.float32)
