@@ -8,6 +8,7 @@ from conftest import paper_als, random_item_weights, random_rows, slow_values
 from in_process import InProcess, item_products, objective_of, scores_of
 
 from fairmf import IALS, FairALS, FiADMM, load_model, synthetic
+from fairmf.backends.cpu.backend import CpuBackend
 from fairmf.backends.registry import get_backend, what_is_missing
 from fairmf.data.interactions import Interactions
 from fairmf.distributed.cluster import RayCluster
@@ -64,6 +65,29 @@ def test_in_float64_it_is_that_of_one_machine_to_the_last_digits(fairness, item_
     sharded = FairALS(engine="ray", **settings).fit(data, fairness_weights=weights, cluster=InProcess(shards=3))
     assert objective_of(sharded) == pytest.approx(objective_of(local), rel=1e-9)
     np.testing.assert_allclose(item_products(sharded), item_products(local), atol=1e-6)
+
+
+def test_bases_are_kept_over_shards_as_on_one_machine(monkeypatch):
+    """What a kept basis leaves off the diagonal counts in the residuals of users, in the workers, and of items."""
+    kept, diagonalise = [], CpuBackend.diagonalise
+
+    def counted(*arguments):
+        found = diagonalise(*arguments)
+        kept.append(found.rest is not None)
+        return found
+
+    monkeypatch.setattr(CpuBackend, "diagonalise", counted)
+    fits = []
+    for end in ({}, {"engine": "ray"}):
+        model = FairALS(factors=16, epochs=8, fairness=1.0, **end)
+        fits.append(model.fit(DATA, **({"cluster": InProcess(shards=3)} if end else {})))
+    assert kept[: len(kept) // 2] == kept[len(kept) // 2 :]
+    assert sum(kept) > 12
+    local, sharded = fits
+    np.testing.assert_allclose(
+        sharded.history.column("objective.total"), local.history.column("objective.total"), rtol=1e-6
+    )
+    np.testing.assert_allclose(scores_of(sharded), scores_of(local), atol=2e-4)
 
 
 @pytest.mark.parametrize("shards", [1, 2, 5])

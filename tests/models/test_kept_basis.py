@@ -4,15 +4,18 @@ Such a backend needs a device; this one is the reference with the same habit, so
 tested everywhere.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conftest import paper_als
 
 from fairmf.backends.contract import Diagonalised
+from fairmf.backends.cpu.backend import CpuBackend
 from fairmf.backends.reference import ReferenceBackend
 from fairmf.data.synthetic import synthetic
 from fairmf.models import problem as problems
-from fairmf.models.objective import objective
+from fairmf.models.objective import Objective, objective
 from fairmf.models.problem import problem_for
 from fairmf.params import settings_of
 
@@ -21,6 +24,8 @@ DATA = synthetic(60, 30, 700, random_state=4)
 
 class Keeping(ReferenceBackend):
     """Keeps a guess where what is off the diagonal is small beside it, and counts how often."""
+
+    slow_eigenvectors = True  # asks for a guess even where the users are not kept in two bases
 
     def __init__(self, nearly):
         self.nearly, self.kept = nearly, 0
@@ -37,9 +42,10 @@ class Keeping(ReferenceBackend):
         return super().diagonalise(matrix, ridge, guess)
 
 
-def epochs(backend, fairness, count, monkeypatch, weights=None):
+def epochs(backend, fairness, count, monkeypatch, weights=None, keeps=True):
     """The states of a fit of `count` epochs, one step per row each."""
     monkeypatch.setattr(problems, "get_backend", lambda *_: backend)
+    monkeypatch.setattr(problems, "FEW_ROWS", 100 if keeps else 0)
     model = paper_als(factors=8, fairness=fairness, regularization=0.02, cg_steps=1)
     problem = problem_for(DATA, model.lambda_f_for(DATA.n_users), settings_of(model), weights)
     generator = np.random.default_rng(0)
@@ -51,14 +57,19 @@ def epochs(backend, fairness, count, monkeypatch, weights=None):
     return problem, states
 
 
+@pytest.mark.parametrize("keeps", [False, True])
 @pytest.mark.parametrize("item_weights", [False, True])
 @pytest.mark.parametrize("fairness", [0.0, 1.0])
-def test_f_and_q_are_those_of_the_factors_whatever_the_basis(fairness, item_weights, monkeypatch):
+def test_f_and_q_are_those_of_the_factors_whatever_the_basis(fairness, item_weights, keeps, monkeypatch):
     weights = 0.5 + np.random.default_rng(1).random(DATA.n_items) if item_weights else None
     backend = Keeping(nearly=0.3)
-    problem, states = epochs(backend, fairness, 12, monkeypatch, weights)
+    problem, states = epochs(backend, fairness, 12, monkeypatch, weights, keeps)
     assert backend.kept >= 10
     for state in states:
+        if keeps:
+            np.testing.assert_allclose(state.unturned_users @ state.rotation, state.user_factors, atol=1e-12)
+        else:
+            assert state.unturned_users is None
         exact = objective(problem, state.user_factors, state.item_factors)
         assert state.objective.to_dict() == pytest.approx(exact.to_dict(), rel=1e-9)
     assert [s.objective.total for s in states] == sorted((s.objective.total for s in states), reverse=True)
@@ -77,3 +88,47 @@ def test_they_end_where_exact_bases_end(fairness, monkeypatch):
     state = ours[-1]
     wanted = fairness * problem.unobserved_weight * state.merit_gramian @ problem.backend.mean(state.user_factors)
     np.testing.assert_allclose(state.coupling, wanted, atol=2e-3 * max(np.abs(wanted).max(), 1e-12))
+
+
+def test_users_in_two_bases_change_no_factors(monkeypatch):
+    """They only save a product: the numbers are those of turning the users there and back."""
+    _, ours = epochs(Keeping(nearly=0.3), 1.0, 8, monkeypatch)
+    _, theirs = epochs(Keeping(nearly=0.3), 1.0, 8, monkeypatch, keeps=False)
+    np.testing.assert_allclose(ours[-1].user_factors, theirs[-1].user_factors, atol=1e-10)
+    np.testing.assert_allclose(ours[-1].item_factors, theirs[-1].item_factors, atol=1e-10)
+
+
+def test_a_basis_is_kept_after_an_exact_epoch_too(monkeypatch):
+    """An exact epoch leaves both sides in one basis; the next one must not take the users from an older one."""
+    monkeypatch.setattr(problems, "get_backend", lambda *_: ReferenceBackend())
+    model = paper_als(factors=8, fairness=1.0, regularization=0.02, cg_steps=1)
+    problem = problem_for(DATA, model.lambda_f_for(DATA.n_users), settings_of(model))
+    generator = np.random.default_rng(0)
+    state = model.start(problem, *(0.1 * generator.normal(size=(rows, 8)) for rows in DATA.shape))
+    for number in range(6):
+        # With F already at 0, every epoch but the exact one looks like a rise.
+        start = replace(state, objective=Objective(0.0, 0.0, 0.0, 0.0)) if number in (1, 4) else state
+        state = model.epoch(problem, start)
+        assert state.effort == (1 if number in (1, 4) else 0)
+        np.testing.assert_allclose(state.unturned_users @ state.rotation, state.user_factors, atol=1e-12)
+        exact = objective(problem, state.user_factors, state.item_factors)
+        assert state.objective.total == pytest.approx(exact.total, rel=1e-9)
+
+
+@pytest.mark.parametrize("fairness", [0.0, 1.0])
+def test_the_cpu_backend_keeps_bases_and_ends_as_well(fairness, monkeypatch):
+    """Its F is that of exact bases, and the same bits come out every time."""
+    kept = []
+
+    class Counting(CpuBackend):
+        def diagonalise(self, matrix, ridge, guess):
+            found = super().diagonalise(matrix, ridge, guess)
+            kept.append(found.rest is not None)
+            return found
+
+    _, ours = epochs(Counting(), fairness, 40, monkeypatch)
+    assert sum(kept) > 40
+    _, theirs = epochs(CpuBackend(), fairness, 40, monkeypatch, keeps=False)
+    assert ours[-1].objective.total == pytest.approx(theirs[-1].objective.total, rel=1e-4)
+    _, again = epochs(Counting(), fairness, 40, monkeypatch)
+    np.testing.assert_array_equal(again[-1].user_factors, ours[-1].user_factors)

@@ -198,6 +198,8 @@ class Backend(Protocol):
     """Relative error of one kernel call against the reference that the tests allow."""
     rounding: float
     """Relative change of the objective that rounding alone can cause."""
+    slow_eigenvectors: bool
+    """Whether eigenvectors take longer than multiplying all rows by a d x d matrix, however many rows there are."""
 
     def threads(self, num_threads: int) -> AbstractContextManager[None]:
         """Limit this backend and the libraries it calls to this many threads (0: all); restore the limit on exit."""
@@ -235,7 +237,7 @@ class Backend(Protocol):
         Values that rounding has left below 0 become 0. The signs of eigenvectors are those of `fixed_signs`
         (numpy_arrays.py). Call it inside `threads`: otherwise BLAS uses several threads, and the bits depend on their
         number. Given a `guess` of the basis in which the off-diagonal part is small beside diagonal + ridge, a backend
-        on which eigenvectors are slow may return the guess itself, with the off-diagonal part as `rest`.
+        may return the guess itself, with the off-diagonal part as `rest`: `vectors` is then the very array `guess`.
         """
 
     # -- reductions -----------------------------------------------------------------------------------------------
@@ -312,8 +314,8 @@ class Backend(Protocol):
         """Take conjugate gradient steps from `this`, in place. `step.shared` is a diagonal. O(steps nnz d).
 
         The preconditioner is diagonal + ridge_i, plus the row's rank-one term if there is one. A row without entries is
-        solved exactly. `step.rest` is supported for a single step only: it counts in the residual and the loss, but not
-        in the length of the step.
+        solved exactly, without `step.rest`: so it is 0 where nothing pulls it. `step.rest` is supported for a single
+        step only: it counts in the residual and the loss, but not in the length of the step.
         """
 
     def residual(self, step: HalfStep, this: Factors) -> Factors:

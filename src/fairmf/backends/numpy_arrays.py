@@ -19,6 +19,7 @@ class NumpyArrays(abc.ABC):
     """Implement the methods of `contract.Backend` that need no kernels."""
 
     dtype: np.dtype[Any]
+    slow_eigenvectors = False
 
     def array(self, values: Array) -> Factors:
         """See contract."""
@@ -43,7 +44,7 @@ class NumpyArrays(abc.ABC):
         return [float(value) for value in values]
 
     def diagonalise(self, matrix: Matrix, ridge: float, guess: Matrix | None) -> Diagonalised:  # noqa: ARG002
-        """See contract. Ignores the guess: on a CPU eigenvectors cost little beside the rows."""
+        """See contract. Ignores the guess."""
         # LAPACK may loop forever on NaN. The fit loop finds the NaN in the factors and reports it.
         if not np.isfinite(matrix).all():
             return Diagonalised(np.full(len(matrix), np.nan), np.full_like(matrix, np.nan))
@@ -71,9 +72,10 @@ class NumpyArrays(abc.ABC):
         self, shares: Vector, ridge: Vector, slopes: Vector, values: Vector, typical: Vector, mix: float
     ) -> Vector:
         """See contract."""
-        base, share = values[None, :] + ridge[:, None], shares[:, None]
-        upper, lower = (share / base).sum(axis=0), (share / (base + slopes[:, None] * typical)).sum(axis=0)
-        mean: Vector = (1.0 - mix) * upper + mix * lower
+        base = values[None, :] + ridge[:, None]
+        upper = np.einsum("g,gk->k", shares, 1.0 / base)
+        base += slopes[:, None] * typical
+        mean: Vector = (1.0 - mix) * upper + mix * np.einsum("g,gk->k", shares, 1.0 / base)
         return mean
 
     def corrected_shift(

@@ -126,7 +126,7 @@ class ReferenceBackend(NumpyArrays):
             x = this[i]
             known_right = -step.shift if step.own is None else step.own[i] - step.shift
             r = y.T @ weights + known_right - matrix @ x
-            if step.rest is not None:
+            if step.rest is not None and len(columns):
                 r -= step.rest @ x
             squared_residual += float(r @ r)
             # Preconditioned conjugate gradients as in textbooks, but for the length of the last step.

@@ -65,16 +65,18 @@ def improve_items(team: Team, step: HalfStep, published: Turned, this: Factors, 
     # 1. Residual: every shard sums over its users; the terms that are the same for all items are added here.
     users = key_of(step.other)
     r, losses = team.reduce("item_residual", users, published)
-    if step.rest is not None:
-        r -= (this @ step.rest).astype(this.dtype)
+    empty, own = team.popularity == 0, step.own
+    if step.rest is not None:  # times the items, it is one more right-hand side of their own
+        off = this @ step.rest
+        off[empty] = 0.0
+        own = -off if own is None else own - off
     # Copies have the same layout and flags whatever the origin, so that Numba compiles the kernels once.
     known: list[Array | None] = [np.array(x, dtype=this.dtype) for x in (step.shared, step.ridge, step.shift)]
-    known.append(None if step.own is None else np.array(step.own, dtype=this.dtype))
+    known.append(None if own is None else np.array(own, dtype=this.dtype))
     known += [None, None] if step.rank_one is None else [np.array(x, dtype=this.dtype) for x in step.rank_one]
     bounds = np.append(np.arange(0, len(this), ROWS), len(this))
     p, rz, goal = np.empty_like(this), np.empty(len(this), this.dtype), np.empty(len(this), this.dtype)
     squares, change = np.zeros((len(bounds) - 1, 1)), np.zeros((len(bounds) - 1, 1))
-    empty = team.popularity == 0
     inputs = (*known, empty, this.dtype.type(effort.tolerance), bounds)
     work = 8 * this.size
     threads.run(cg_split.begin, len(squares), *inputs, out=(this, r, p, rz, goal, squares), work=work)
@@ -142,6 +144,7 @@ class ShardedBackend:
         self.team = team
         self.local = local
         self.name, self.dtype, self.tolerance = local.name, local.dtype, local.tolerance
+        self.slow_eigenvectors = local.slow_eigenvectors
         self.rounding = local.rounding if rounding is None else rounding  # workers may store less than this process
         self._sent = Sent(team)
 
@@ -305,7 +308,7 @@ class ShardedBackend:
         ridge = key_of(step.ridge)
         limits = effort.steps, effort.tolerance, effort.relaxation, effort.accuracy
         parts = self.team.ask(
-            "improve_users", key_of(this), self._sent.of(step.other), step.shared, ridge, step.shift, limits,
+            "improve_users", key_of(this), self._sent.of(step.other), step.shared, ridge, step.shift, limits, step.rest,
             *_terms(step),
         )  # fmt: skip
         return RowSums(*remote_arrays.total([np.array(part) for part in parts]).tolist())

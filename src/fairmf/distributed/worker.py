@@ -277,10 +277,11 @@ class Worker:
 
     def improve_users(
         self, key: str, V: Factors, values: Array, ridge: str, shift: Array,
-        limits: tuple[int, float, float, float], M: Array | None = None, dislikes: bool = False,
+        limits: tuple[int, float, float, float], rest: Array | None, M: Array | None = None, dislikes: bool = False,
     ) -> list[float]:  # fmt: skip
         """Take conjugate gradient steps on the users' rows: see contract, `improve`. M and dislikes: see UserTerms."""
-        step = replace(self._half_step(V, values, ridge, shift), own=self._own(V, ridge, M, dislikes))
+        off = None if rest is None else self.backend.vector(rest)
+        step = replace(self._half_step(V, values, ridge, shift), rest=off, own=self._own(V, ridge, M, dislikes))
         return self.backend.numbers(*self.backend.improve(step, self._factors(key), Effort(*limits)))
 
     def solve_users(

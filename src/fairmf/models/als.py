@@ -145,8 +145,9 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         if item_map is not None and self._solver(problem).epoch is None:
             predicted = problem.backend.array(np.zeros(V.shape))
         value = objectives.objective(problem, U, V, t, user_map, item_map, (gramian_u, gramian))
+        keeps = self._solver(problem).epoch is None and problem.holds_users and problem.has_few_rows(self.factors)
         return als_cg.AlternatingState(
-            U, V, q, gramian, merit_gramian, value, rotation, user_map=user_map, item_map=item_map,
+            U, V, q, gramian, merit_gramian, value, rotation, U if keeps else None, user_map=user_map, item_map=item_map,
             item_predicted=predicted,
         )  # fmt: skip
 
@@ -162,6 +163,9 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
             if after.objective.total <= state.objective.total * (1 + problem.backend.rounding):
                 return replace(after, effort=max(0, rung - 1))
         after = replace(als_exact.epoch(problem, state, fairness), effort=len(ladder) - 1)
+        if state.unturned_users is not None:  # both sides are in one basis now
+            rotation = problem.backend.vector(np.eye(self.factors))
+            after = replace(after, rotation=rotation, unturned_users=after.user_factors)
         if problem.item_side is not None and after.item_map is not None:  # the exact epoch does not keep it up
             after = replace(after, item_predicted=problem.item_side.predicted(problem.backend, after.item_map))
         return after

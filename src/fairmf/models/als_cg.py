@@ -38,6 +38,9 @@ class AlternatingState(State):
     objective: Objective
     rotation: Matrix
     """Turns the basis of the last users' half-step into that of the items', in which the factors are."""
+    unturned_users: Factors | None = None
+    """The users in the basis of their half-step: the next one may keep it, and then needs no product for them. None
+    where there are so many rows that eigenvectors cost little beside them, and where users are in other processes."""
     user_gradient: float = 0.0
     item_gradient: float = 0.0
     effort: int = 0
@@ -76,15 +79,24 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     done = users(problem, state, fairness, effort)
     U, V, q, t = done.user_factors, done.item_factors, done.coupling, done.mean_user
     # Step 5: into the eigenbasis of what all items' matrices share, alpha0 G_U + lambda_f t t'. With one step per row
-    # the last rotation is a good guess, which saves a device the eigenvectors (see Backend.diagonalise).
+    # the last rotation is a good guess, which may save the eigenvectors (see Backend.diagonalise).
     gramian_u = backend.gramian(U)
     common, own = problem.lambda_f, None
     if (weights := problem.fairness_squares) is not None:
         common, own = problem.fairness_pull(weights, t)
     matrix = problem.unobserved_weight * gramian_u + common * np.outer(t, t)
-    guess = done.rotation.T if effort.steps == 1 else None
+    guess = _guess(problem, done.rotation, effort)
     values, vectors, rest = backend.diagonalise(matrix, problem.least_item_ridge, guess)
-    U, V = backend.turned(U, vectors), backend.turned(V, vectors)
+    unturned = None if state.unturned_users is None else U
+    if unturned is None:
+        U = backend.turned(U, vectors)
+    else:
+        U = backend.empty(*U.shape)
+        backend.multiply(unturned, vectors, U)
+    if vectors is guess and unturned is not None:  # the basis in which the items already were
+        backend.put(state.item_factors, slice(None), V)
+    else:
+        V = backend.turned(V, vectors)
     q, t = vectors.T @ q, vectors.T @ t
     user_map = item_map = own_right = predicted = None
     if problem.has_features:
@@ -127,7 +139,7 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     return replace(
         state, user_factors=U, item_factors=V, coupling=q, item_gramian=gramian_v, merit_gramian=merit_gramian,
         objective=value, user_gradient=user_gradient, item_gradient=item_gradient, rotation=vectors,
-        user_map=user_map, item_map=item_map, item_predicted=predicted,
+        unturned_users=unturned, user_map=user_map, item_map=item_map, item_predicted=predicted,
     )  # fmt: skip
 
 
@@ -154,10 +166,13 @@ def users(
     backend = problem.backend
     # Step 2. Copies, because the state must survive an epoch that is run again.
     shared = problem.unobserved_weight * state.item_gramian
-    guess = state.rotation.T if effort.steps == 1 else None
+    guess = _guess(problem, state.rotation, effort)
     values, vectors, rest = backend.diagonalise(shared, problem.least_user_ridge, guess)
     U, V = (backend.empty(*x.shape) for x in (state.user_factors, state.item_factors))
-    backend.multiply(state.user_factors, vectors, U)
+    if vectors is guess and state.unturned_users is not None:
+        backend.put(state.unturned_users, slice(None), U)
+    else:
+        backend.multiply(state.user_factors, vectors, U)
     backend.multiply(state.item_factors, vectors, V)
     q: Vector = vectors.T @ state.coupling
     user_map = own = None
@@ -203,6 +218,15 @@ def users(
     if fairness == 0:
         t = backend.mean(U)
     return Users(U, V, q, t, values, squared_residual, vectors, user_map, own)
+
+
+def _guess(problem: Problem, rotation: Matrix, effort: EpochEffort) -> Matrix | None:
+    """Return the basis of this side's last half-step as a guess of its next one, or None where that does not pay.
+
+    What the guess leaves off the diagonal costs a product over the rows. `unturned_users` save one in return.
+    """
+    pays = problem.backend.slow_eigenvectors or problem.has_few_rows(len(rotation))
+    return rotation.T if effort.steps == 1 and pays else None
 
 
 def finish(problem: Problem, state: AlternatingState, fairness: float, sampled: bool) -> AlternatingState:

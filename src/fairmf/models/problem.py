@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from fairmf.models.fitted import Fitted
 
 T = TypeVar("T")
+
+FEW_ROWS = 100  # users and items per factor; measured, see docs/performance.md
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +78,8 @@ class Problem:
     """Number of items that count in the objective, where that is not the number of all (None)."""
     dislikes: Dislikes | None = field(default=None, compare=False)
     """Which interactions are dislikes; None for most data."""
+    holds_users: ClassVar[bool] = True
+    """Whether the users are in this process."""
     _derived: Record = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -148,6 +152,10 @@ class Problem:
     def observed_weight(self) -> float:
         """The sum of all confidences."""
         return float(self.user_sums.sum())
+
+    def has_few_rows(self, factors: int) -> bool:
+        """Return whether eigenvectors of a d x d matrix take long beside a product over all rows."""
+        return self.n_users + self.interactions.n_items <= FEW_ROWS * factors
 
     def merit_gramian(self, item_factors: Factors, gramian: Matrix | None = None) -> Matrix:
         """Return G_W = V' W^2 V, which with t gives the fairness term and q.

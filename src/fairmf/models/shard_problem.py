@@ -93,6 +93,7 @@ class ShardedProblem(Problem):
     """A problem whose users are in the workers of a team."""
 
     team: Team = field(kw_only=True)
+    holds_users = False
 
     @cached_property
     def user_ridge(self) -> Vector:

@@ -125,8 +125,12 @@ def score_spreads(backend: Backend, users: Factors, n: int, items: Factors) -> V
     covariance = backend.host(backend.gramian(users)).astype(np.float64) / n - np.outer(t, t)
     if not np.isfinite(covariance).all():  # the state that a diverged fit leaves
         return np.zeros(len(items))
-    values, vectors = np.linalg.eigh(covariance)
+    try:
+        root = np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:  # fewer users than factors, or a factor that nobody uses
+        values, vectors = np.linalg.eigh(covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
     turned = backend.empty(*items.shape)
-    backend.multiply(items, backend.vector(vectors * np.sqrt(np.maximum(values, 0.0))), turned)
+    backend.multiply(items, backend.vector(root), turned)
     spread = np.sqrt(backend.host(backend.squared_norms(turned)).astype(np.float64))
     return spread if np.isfinite(spread).all() else np.zeros(len(items))

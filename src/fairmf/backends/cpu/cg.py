@@ -93,7 +93,7 @@ def _dot(a, b):
 
 @kernel(fastmath=True, inner=True)
 def _improve_block(
-    indptr, indices, weights, other, diagonal, ridge, shift, own, vector, pulls, steps, tolerance, accuracy, relaxation,
+    indptr, indices, weights, other, diagonal, ridge, shifts, vector, pulls, steps, tolerance, accuracy, relaxation,
     first, last, this, sums,
 ):  # fmt: skip
     """Improve rows first..last on this thread.   in: all but the last two   in and out: this   out: sums (3)
@@ -114,13 +114,10 @@ def _improve_block(
     one, none = np.float32(1.0), np.float32(0.0)
     total_loss = total_residual = total_l2 = 0.0
     for i in range(first, last):
-        x = this[i]
+        x, shift = this[i], shifts[min(i, len(shifts) - 1)]
         start, stop = indptr[i], indptr[i + 1]
         # 1. Residual r = b - shift - H x, with the preconditioner's diagonal h. The entries' part comes last.
         begin_row(diagonal, ridge[i], shift, x, h, r)
-        if own is not None:
-            for k in range(d):
-                r[k] += own[i, k]
         if vector is not None:
             pull, tx = pulls[i], _dot(vector, x)
             for k in range(d):
@@ -138,12 +135,9 @@ def _improve_block(
             for k in range(d):
                 p[k] -= gain * loaded * th[k]
             rz = _dot(r, p)
-        if start == stop:  # without entries the preconditioner is the matrix itself, so x = H^-1 (own - shift) exactly
+        if start == stop:  # without entries the preconditioner is the matrix itself, so x = -H^-1 shift exactly
             for k in range(d):
                 x[k] = -shift[k] / h[k]
-            if own is not None:
-                for k in range(d):
-                    x[k] += own[i, k] / h[k]
             if vector is not None:
                 loaded = _dot(vector, x)
                 for k in range(d):
@@ -177,8 +171,6 @@ def _improve_block(
                 for k in range(d):
                     shared += h[k] * p[k] * p[k]
                     slope += p[k] * (r[k] + shift[k] + h[k] * x[k])
-            if own is not None:
-                slope -= _dot(p, own[i])
             if vector is not None:
                 shared += pull * tp * tp
                 slope += pull * tx * tp
@@ -217,16 +209,16 @@ def _improve_block(
 
 @kernel(fastmath=True)
 def improve_rows(
-    low, high, indptr, indices, weights, other, diagonal, ridge, shift, own, vector, pulls, steps, tolerance,
+    low, high, indptr, indices, weights, other, diagonal, ridge, shifts, vector, pulls, steps, tolerance,
     accuracy, relaxation, bounds, this, sums,
 ):  # fmt: skip
-    """Improve rows (`Backend.improve`). `own`, `vector` t and `pulls` (rank_one) may be None: Numba omits their code.
+    """Improve rows (`Backend.improve`). `vector` t and `pulls` (rank_one) may be None: Numba omits their code.
 
-    The preconditioner h + pull t t' is inverted by Sherman-Morrison: 1/h - gain th th', where th = t / h.
+    `shifts` has a row for each row of `this`, or one for all: what is subtracted from the right-hand side. The preconditioner h + pull t t' is inverted by Sherman-Morrison: 1/h - gain th th', where th = t / h.
     in: all but the last two   in and out: this   out: sums (blocks x 3)
     """
     for block in range(low, high):
         _improve_block(
-            indptr, indices, weights, other, diagonal, ridge, shift, own, vector, pulls, steps, tolerance, accuracy,
+            indptr, indices, weights, other, diagonal, ridge, shifts, vector, pulls, steps, tolerance, accuracy,
             relaxation, bounds[block], bounds[block + 1], this, sums[block],
         )  # fmt: skip

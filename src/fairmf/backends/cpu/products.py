@@ -88,15 +88,19 @@ def gramian_parts(low, high, this, roots, bounds, out):
 
 @kernel
 def sum_triangles(low, high, parts, out):
-    """Set rows low to high of `out`, and the columns that mirror them, to the sum of lower triangles.
+    """Set rows low to high (times LINE) of `out`, and the columns that mirror them, to the sum of lower triangles.
 
     in: parts (blocks x d x d)   out: out (d x d)
     """
-    for i in range(low, high):
-        for j in range(i + 1):
-            out[i, j] = parts[0, i, j]
-        for b in range(1, len(parts)):
+    d = len(out)
+    for first in range(low * LINE, min(high * LINE, d), LINE):
+        end = min(first + LINE, d)
+        for i in range(first, end):
             for j in range(i + 1):
-                out[i, j] += parts[b, i, j]
-        for j in range(i):
-            out[j, i] = out[i, j]
+                out[i, j] = parts[0, i, j]
+            for b in range(1, len(parts)):
+                for j in range(i + 1):
+                    out[i, j] += parts[b, i, j]
+        for j in range(end):  # LINE rows are mirrored together, because writing single numbers of a line takes longer
+            for i in range(max(first, j), end):
+                out[j, i] = out[i, j]

@@ -40,6 +40,7 @@ class CudaBackend:
     name = "cuda"
     dtype = np.dtype(np.float32)
     tolerance = 2e-4
+    slow_eigenvectors = True
 
     def __init__(self, half: bool = False) -> None:
         self.rounding = 1e-4 if half else 1e-6

@@ -43,7 +43,7 @@ __device__ inline void begin_row(const Shared& all, float* x, const float* parts
     float h = all.diagonal[k] + row.ridge, of_entries = 0.0f;
     for (int c = 0; c < count; c++) of_entries += parts[(long long)c * D + k];
     float rk = of_entries - all.shift[k] - h * x[k];
-    if (all.left_over != nullptr) rk -= all.left_over[k];
+    if (all.left_over != nullptr && !empty) rk -= all.left_over[k];
     if (all.own != nullptr) rk += all.own[k];
     if (all.vector != nullptr) {
       rk -= row.pull * row.tx * all.vector[k];
