@@ -35,15 +35,19 @@ def run(short: bool) -> Result:
             ours, whole, theirs = measure(data, d, threads, rivals, short)
             best = min(value for value in theirs.values() if value)
             ratio = best / ours
-            least[name, d] = ratio
+            least["an epoch", name, d], least["a whole fit", name, d] = ratio, best / whole
             cells = [f"{1e3 * theirs[r]:.1f}" if theirs[r] else "not run" for r in rivals]
             result.rows.append(
                 (name, d, f"{1e3 * ours:.1f}", f"{1e3 * whole:.1f}", *cells, f"{ratio:.2f}", f"{best / whole:.2f}")
             )
-    missed = [f"{name} at d = {d}: {ratio:.2f}" for (name, d), ratio in least.items() if ratio < 3]
-    result.findings.append(
-        "At least 3x faster than every peer: " + (f"missed on {'; '.join(missed)}" if missed else "yes, everywhere")
-    )
+    for part in ("an epoch", "a whole fit"):
+        missed = [
+            f"{name} at d = {d}: {ratio:.2f}" for (of, name, d), ratio in least.items() if of == part and ratio < 3
+        ]
+        result.findings.append(
+            f"At least 3x faster than every peer, {part}: "
+            + (f"missed on {'; '.join(missed)}" if missed else "yes, everywhere")
+        )
     return result
 
 

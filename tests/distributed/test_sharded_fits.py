@@ -82,7 +82,7 @@ def test_bases_are_kept_over_shards_as_on_one_machine(monkeypatch):
         model = FairALS(factors=16, epochs=8, fairness=1.0, **end)
         fits.append(model.fit(DATA, **({"cluster": InProcess(shards=3)} if end else {})))
     assert kept[: len(kept) // 2] == kept[len(kept) // 2 :]
-    assert sum(kept) > 12
+    assert sum(kept) > 8
     local, sharded = fits
     np.testing.assert_allclose(
         sharded.history.column("objective.total"), local.history.column("objective.total"), rtol=1e-6

@@ -147,8 +147,8 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         value = objectives.objective(problem, U, V, t, user_map, item_map, (gramian_u, gramian))
         keeps = self._solver(problem).epoch is None and problem.holds_users and problem.has_few_rows(self.factors)
         return als_cg.AlternatingState(
-            U, V, q, gramian, merit_gramian, value, rotation, U if keeps else None, user_map=user_map, item_map=item_map,
-            item_predicted=predicted,
+            U, V, q, gramian, merit_gramian, value, rotation, unturned_users=U if keeps else None,
+            user_map=user_map, item_map=item_map, item_predicted=predicted,
         )  # fmt: skip
 
     def epoch(self, problem: Problem, state: AlternatingState) -> AlternatingState:

@@ -41,6 +41,8 @@ class AlternatingState(State):
     unturned_users: Factors | None = None
     """The users in the basis of their half-step: the next one may keep it, and then needs no product for them. None
     where there are so many rows that eigenvectors cost little beside them, and where users are in other processes."""
+    moves: bool = False
+    """Whether F fell so far in the last epoch that no basis can be kept in the next one."""
     user_gradient: float = 0.0
     item_gradient: float = 0.0
     effort: int = 0
@@ -68,9 +70,11 @@ LIGHT = EpochEffort(steps=1, relaxation=1.3)
 FIRM = EpochEffort(steps=2, relaxation=1.3)
 # Close to the exact half-step, for data on which the preconditioner is weak. Rows stop as soon as they are done.
 THOROUGH = EpochEffort(steps=100, rounds=10, tolerance=1e-4, sampled=True)
-# The rounds before the last half-step: each leaves 3 % of the rows' residual, which the next one's q moves anyway. A
-# correction of q leaves a tenth of what it corrects, so q is known to .1 % (and F to a millionth) after the last one.
-SETTLING = EpochEffort(steps=100, rounds=10, tolerance=0.03, settled=1e-2)
+# The rounds before the last half-step: each leaves a tenth of the rows' residual, which the next one's q moves anyway.
+# A correction of q leaves a tenth of what it corrects, so q is known to .1 % (F to a millionth) after the last one.
+SETTLING = EpochEffort(steps=100, rounds=10, tolerance=0.1, settled=1e-2)
+# Where an epoch lowers F by more than this part of it, the basis moves too far to be kept in the next one.
+MOVING = 0.03
 
 
 def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: EpochEffort) -> AlternatingState:
@@ -85,7 +89,7 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     if (weights := problem.fairness_squares) is not None:
         common, own = problem.fairness_pull(weights, t)
     matrix = problem.unobserved_weight * gramian_u + common * np.outer(t, t)
-    guess = _guess(problem, done.rotation, effort)
+    guess = _guess(problem, state, done.rotation, effort)
     values, vectors, rest = backend.diagonalise(matrix, problem.least_item_ridge, guess)
     unturned = None if state.unturned_users is None else U
     if unturned is None:
@@ -139,7 +143,8 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     return replace(
         state, user_factors=U, item_factors=V, coupling=q, item_gramian=gramian_v, merit_gramian=merit_gramian,
         objective=value, user_gradient=user_gradient, item_gradient=item_gradient, rotation=vectors,
-        unturned_users=unturned, user_map=user_map, item_map=item_map, item_predicted=predicted,
+        unturned_users=unturned, moves=value.total < (1 - MOVING) * state.objective.total,
+        user_map=user_map, item_map=item_map, item_predicted=predicted,
     )  # fmt: skip
 
 
@@ -166,7 +171,7 @@ def users(
     backend = problem.backend
     # Step 2. Copies, because the state must survive an epoch that is run again.
     shared = problem.unobserved_weight * state.item_gramian
-    guess = _guess(problem, state.rotation, effort)
+    guess = _guess(problem, state, state.rotation, effort)
     values, vectors, rest = backend.diagonalise(shared, problem.least_user_ridge, guess)
     U, V = (backend.empty(*x.shape) for x in (state.user_factors, state.item_factors))
     if vectors is guess and state.unturned_users is not None:
@@ -220,13 +225,13 @@ def users(
     return Users(U, V, q, t, values, squared_residual, vectors, user_map, own)
 
 
-def _guess(problem: Problem, rotation: Matrix, effort: EpochEffort) -> Matrix | None:
+def _guess(problem: Problem, state: AlternatingState, rotation: Matrix, effort: EpochEffort) -> Matrix | None:
     """Return the basis of this side's last half-step as a guess of its next one, or None where that does not pay.
 
     What the guess leaves off the diagonal costs a product over the rows. `unturned_users` save one in return.
     """
     pays = problem.backend.slow_eigenvectors or problem.has_few_rows(len(rotation))
-    return rotation.T if effort.steps == 1 and pays else None
+    return rotation.T if effort.steps == 1 and pays and not state.moves else None
 
 
 def finish(problem: Problem, state: AlternatingState, fairness: float, sampled: bool) -> AlternatingState:

@@ -165,17 +165,13 @@ class CpuBackend(NumpyArrays):
     def diagonalise(self, matrix: Matrix, ridge: float, guess: Matrix | None) -> Diagonalised:
         """See contract. Two products and a few passes take a fraction of the time of eigenvectors."""
         if guess is not None and np.isfinite(matrix).all() and ridge > ROUNDED * matrix.diagonal().max():
-            turned, half = self.empty(*matrix.shape), self.empty(*matrix.shape)
+            half, turned = self.empty(*matrix.shape), self.empty(*matrix.shape)
             self.multiply(self.array(matrix), guess, half)
             self.multiply(self.array(guess.T), half, turned)
-            rest = turned.astype(np.float64)
-            rest += rest.T
-            rest *= 0.5
-            values = rest.diagonal().copy()
-            np.fill_diagonal(rest, 0.0)
-            values = np.maximum(values, 0.0)
-            if _largest_eigenvalue(rest, 1.0 / np.sqrt(values + ridge)) < NEARLY:
-                return Diagonalised(values, guess, rest)
+            values = np.maximum(turned.diagonal().astype(np.float64), 0.0)
+            np.fill_diagonal(turned, 0.0)
+            if _largest_eigenvalue(turned, 1.0 / np.sqrt(values + ridge)) < NEARLY:
+                return Diagonalised(values, guess, 0.5 * (turned + turned.T).astype(np.float64))
         return super().diagonalise(matrix, ridge, guess)
 
     def solve(self, step: HalfStep) -> Factors:
@@ -226,7 +222,8 @@ class CpuBackend(NumpyArrays):
             shifts[np.diff(step.rows.indptr) == 0] = 0.0
         if step.own is not None:
             shifts -= step.own
-        self.add_vector(step.shift, shifts)
+        if step.shift.any():
+            self.add_vector(step.shift, shifts)
         return shifts
 
     def _add_entries(self, step: HalfStep, this: Factors, target: float, out: Factors) -> None:
@@ -350,9 +347,11 @@ def _reach(
     return np.nextafter(reach, np.float32(np.inf)), np.minimum(np.searchsorted(edges, lengths), count - 1)
 
 
-def _largest_eigenvalue(matrix: Matrix, scale: Vector) -> float:
+def _largest_eigenvalue(matrix: Factors, scale: Vector) -> float:
     """Return about the largest absolute eigenvalue of S M S for a symmetric M and the diagonal S; never more."""
-    scaled = (matrix * (scale[:, None] * scale)).astype(np.float32)
+    scale = scale.astype(np.float32)
+    scaled = matrix * scale[:, None]
+    scaled *= scale
     vector = np.abs(scaled).sum(axis=0)
     length = 1.0
     for _ in range(POWER_STEPS):

@@ -214,7 +214,8 @@ def improve_rows(
 ):  # fmt: skip
     """Improve rows (`Backend.improve`). `vector` t and `pulls` (rank_one) may be None: Numba omits their code.
 
-    `shifts` has a row for each row of `this`, or one for all: what is subtracted from the right-hand side. The preconditioner h + pull t t' is inverted by Sherman-Morrison: 1/h - gain th th', where th = t / h.
+    `shifts` has a row for each row of `this`, or one for all: what is subtracted from the right-hand side.
+    The preconditioner h + pull t t' is inverted by Sherman-Morrison: 1/h - gain th th', where th = t / h.
     in: all but the last two   in and out: this   out: sums (blocks x 3)
     """
     for block in range(low, high):
