@@ -5,7 +5,7 @@ import pytest
 from conftest import as_numpy, random_rows
 
 from fairmf import FairALS
-from fairmf.backends.cpu.backend import NEARLY
+from fairmf.backends.numpy_arrays import NEARLY
 from fairmf.backends.registry import get_backend
 from fairmf.data.interactions import Interactions
 

@@ -8,7 +8,7 @@ from conftest import paper_als, random_item_weights, random_rows, slow_values
 from in_process import InProcess, item_products, objective_of, scores_of
 
 from fairmf import IALS, FairALS, FiADMM, load_model, synthetic
-from fairmf.backends.cpu.backend import CpuBackend
+from fairmf.backends.numpy_arrays import NumpyArrays
 from fairmf.backends.registry import get_backend, what_is_missing
 from fairmf.data.interactions import Interactions
 from fairmf.distributed.cluster import RayCluster
@@ -69,14 +69,14 @@ def test_in_float64_it_is_that_of_one_machine_to_the_last_digits(fairness, item_
 
 def test_bases_are_kept_over_shards_as_on_one_machine(monkeypatch):
     """What a kept basis leaves off the diagonal counts in the residuals of users, in the workers, and of items."""
-    kept, diagonalise = [], CpuBackend.diagonalise
+    kept, diagonalise = [], NumpyArrays.diagonalise
 
     def counted(*arguments):
         found = diagonalise(*arguments)
         kept.append(found.rest is not None)
         return found
 
-    monkeypatch.setattr(CpuBackend, "diagonalise", counted)
+    monkeypatch.setattr(NumpyArrays, "diagonalise", counted)
     fits = []
     for end in ({}, {"engine": "ray"}):
         model = FairALS(factors=16, epochs=8, fairness=1.0, **end)

@@ -14,6 +14,7 @@ from fairmf.backends.contract import Diagonalised
 from fairmf.backends.cpu.backend import CpuBackend
 from fairmf.backends.reference import ReferenceBackend
 from fairmf.data.synthetic import synthetic
+from fairmf.models import als_cg
 from fairmf.models import problem as problems
 from fairmf.models.objective import Objective, objective
 from fairmf.models.problem import problem_for
@@ -39,13 +40,13 @@ class Keeping(ReferenceBackend):
             if np.abs(np.linalg.eigvalsh(rest * root[:, None] * root)).max() < self.nearly:
                 self.kept += 1
                 return Diagonalised(np.maximum(values, 0.0), guess, rest)
-        return super().diagonalise(matrix, ridge, guess)
+        return super().diagonalise(matrix, ridge, None)
 
 
 def epochs(backend, fairness, count, monkeypatch, weights=None, keeps=True):
     """The states of a fit of `count` epochs, one step per row each."""
     monkeypatch.setattr(problems, "get_backend", lambda *_: backend)
-    monkeypatch.setattr(problems, "FEW_ROWS", 100 if keeps else 0)
+    monkeypatch.setattr(als_cg, "FEW_ROWS", 100 if keeps else 0)
     model = paper_als(factors=8, fairness=fairness, regularization=0.02, cg_steps=1)
     problem = problem_for(DATA, model.lambda_f_for(DATA.n_users), settings_of(model), weights)
     generator = np.random.default_rng(0)

@@ -307,10 +307,10 @@ class ShardedBackend:
             return sums
         ridge = key_of(step.ridge)
         limits = effort.steps, effort.tolerance, effort.relaxation, effort.accuracy
+        vectors = np.stack((step.shared, step.shift))
         parts = self.team.ask(
-            "improve_users", key_of(this), self._sent.of(step.other), step.shared, ridge, step.shift, limits, step.rest,
-            *_terms(step),
-        )  # fmt: skip
+            "improve_users", key_of(this), self._sent.of(step.other), vectors, ridge, limits, step.rest, *_terms(step)
+        )
         return RowSums(*remote_arrays.total([np.array(part) for part in parts]).tolist())
 
     def sparse_product(self, rows: Rows, other: Factors) -> Factors:

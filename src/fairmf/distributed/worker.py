@@ -276,12 +276,16 @@ class Worker:
         return host(A), host(b), len(self.shard.users)
 
     def improve_users(
-        self, key: str, V: Factors, values: Array, ridge: str, shift: Array,
-        limits: tuple[int, float, float, float], rest: Array | None, M: Array | None = None, dislikes: bool = False,
+        self, key: str, V: Factors, vectors: Array, ridge: str, limits: tuple[int, float, float, float],
+        rest: Array | None, M: Array | None = None, dislikes: bool = False,
     ) -> list[float]:  # fmt: skip
-        """Take conjugate gradient steps on the users' rows: see contract, `improve`. M and dislikes: see UserTerms."""
+        """Take conjugate gradient steps on the users' rows: see contract, `improve`. M and dislikes: see UserTerms.
+
+        `vectors` are the diagonal that all rows share, and the shift.
+        """
         off = None if rest is None else self.backend.vector(rest)
-        step = replace(self._half_step(V, values, ridge, shift), rest=off, own=self._own(V, ridge, M, dislikes))
+        step = replace(self._half_step(V, vectors[0], ridge, vectors[1]), rest=off)
+        step = replace(step, own=self._own(V, ridge, M, dislikes))
         return self.backend.numbers(*self.backend.improve(step, self._factors(key), Effort(*limits)))
 
     def solve_users(

@@ -145,10 +145,12 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         if item_map is not None and self._solver(problem).epoch is None:
             predicted = problem.backend.array(np.zeros(V.shape))
         value = objectives.objective(problem, U, V, t, user_map, item_map, (gramian_u, gramian))
-        keeps = self._solver(problem).epoch is None and problem.holds_users and problem.has_few_rows(self.factors)
+        few = sum(problem.interactions.shape) <= als_cg.FEW_ROWS * self.factors
+        keeps = few and problem.holds_users and self._solver(problem).epoch is None
         return als_cg.AlternatingState(
             U, V, q, gramian, merit_gramian, value, rotation, unturned_users=U if keeps else None,
-            user_map=user_map, item_map=item_map, item_predicted=predicted,
+            guesses=few or problem.backend.slow_eigenvectors, user_map=user_map, item_map=item_map,
+            item_predicted=predicted,
         )  # fmt: skip
 
     def epoch(self, problem: Problem, state: AlternatingState) -> AlternatingState:

@@ -16,13 +16,13 @@ After the last epoch, `finish` takes steps 2 to 4 again, to convergence.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fairmf.backends.contract import Backend, Effort, Factors, HalfStep, Matrix, Vector
 from fairmf.models import feature_maps
-from fairmf.models.fit_loop import State
+from fairmf.models.fit_loop import NOT_IN_OLD_FILES, State
 from fairmf.models.objective import Objective, l2_squares
 from fairmf.models.problem import Problem
 
@@ -38,11 +38,14 @@ class AlternatingState(State):
     objective: Objective
     rotation: Matrix
     """Turns the basis of the last users' half-step into that of the items', in which the factors are."""
-    unturned_users: Factors | None = None
+    unturned_users: Factors | None = field(default=None, metadata=NOT_IN_OLD_FILES)
     """The users in the basis of their half-step: the next one may keep it, and then needs no product for them. None
     where there are so many rows that eigenvectors cost little beside them, and where users are in other processes."""
-    moves: bool = False
-    """Whether F fell so far in the last epoch that no basis can be kept in the next one."""
+    guesses: bool = field(default=False, metadata=NOT_IN_OLD_FILES)
+    """Whether an epoch may keep the bases of the last one. What that leaves off the diagonal costs a product over the
+    rows. Where there are few, or on a device, eigenvectors take longer."""
+    moves: bool = field(default=False, metadata=NOT_IN_OLD_FILES)
+    """Whether F fell so far in the last epoch that the bases move too."""
     user_gradient: float = 0.0
     item_gradient: float = 0.0
     effort: int = 0
@@ -73,8 +76,8 @@ THOROUGH = EpochEffort(steps=100, rounds=10, tolerance=1e-4, sampled=True)
 # The rounds before the last half-step: each leaves a tenth of the rows' residual, which the next one's q moves anyway.
 # A correction of q leaves a tenth of what it corrects, so q is known to .1 % (F to a millionth) after the last one.
 SETTLING = EpochEffort(steps=100, rounds=10, tolerance=0.1, settled=1e-2)
-# Where an epoch lowers F by more than this part of it, the basis moves too far to be kept in the next one.
-MOVING = 0.03
+MOVING = 0.03  # an epoch that lowers F by more than this part of it moves the bases too far to be kept in the next one
+FEW_ROWS = 100  # users and items per factor: beside products over so few rows, eigenvectors take long (measured)
 
 
 def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: EpochEffort) -> AlternatingState:
@@ -89,7 +92,7 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     if (weights := problem.fairness_squares) is not None:
         common, own = problem.fairness_pull(weights, t)
     matrix = problem.unobserved_weight * gramian_u + common * np.outer(t, t)
-    guess = _guess(problem, state, done.rotation, effort)
+    guess = done.rotation.T if state.guesses and not state.moves and effort.steps == 1 else None
     values, vectors, rest = backend.diagonalise(matrix, problem.least_item_ridge, guess)
     unturned = None if state.unturned_users is None else U
     if unturned is None:
@@ -171,7 +174,7 @@ def users(
     backend = problem.backend
     # Step 2. Copies, because the state must survive an epoch that is run again.
     shared = problem.unobserved_weight * state.item_gramian
-    guess = _guess(problem, state, state.rotation, effort)
+    guess = state.rotation.T if state.guesses and not state.moves and effort.steps == 1 else None
     values, vectors, rest = backend.diagonalise(shared, problem.least_user_ridge, guess)
     U, V = (backend.empty(*x.shape) for x in (state.user_factors, state.item_factors))
     if vectors is guess and state.unturned_users is not None:
@@ -223,15 +226,6 @@ def users(
     if fairness == 0:
         t = backend.mean(U)
     return Users(U, V, q, t, values, squared_residual, vectors, user_map, own)
-
-
-def _guess(problem: Problem, state: AlternatingState, rotation: Matrix, effort: EpochEffort) -> Matrix | None:
-    """Return the basis of this side's last half-step as a guess of its next one, or None where that does not pay.
-
-    What the guess leaves off the diagonal costs a product over the rows. `unturned_users` save one in return.
-    """
-    pays = problem.backend.slow_eigenvectors or problem.has_few_rows(len(rotation))
-    return rotation.T if effort.steps == 1 and pays and not state.moves else None
 
 
 def finish(problem: Problem, state: AlternatingState, fairness: float, sampled: bool) -> AlternatingState:

@@ -31,7 +31,7 @@ from fairmf.io.strict_json import Malformed
 from fairmf.io.values import NotStorable, decode, encode
 from fairmf.models.base import IterativeModel
 from fairmf.models.factor_model import FactorModel
-from fairmf.models.fit_loop import Callback, Reached, StateT
+from fairmf.models.fit_loop import NOT_IN_OLD_FILES, Callback, Reached, StateT
 from fairmf.models.problem import Problem
 from fairmf.models.registry import factor_models
 from fairmf.params import absent_values, settings_of
@@ -157,7 +157,9 @@ def put_together(pattern: D, prefix: str, numbers: object, arrays: Arrays, backe
     values: Record = {}
     for field in dataclasses.fields(pattern):
         name, example = f"{prefix}.{field.name}", getattr(pattern, field.name)
-        if dataclasses.is_dataclass(example) and not isinstance(example, type):
+        if field.metadata == NOT_IN_OLD_FILES and name not in arrays and field.name not in numbers:
+            values[field.name] = field.default
+        elif dataclasses.is_dataclass(example) and not isinstance(example, type):
             values[field.name] = put_together(example, name, numbers.get(field.name), arrays, backend)
         elif hasattr(example, "shape") and not isinstance(example, np.generic):
             values[field.name] = _array(name, example, arrays, backend)

@@ -48,6 +48,9 @@ COMPILING = "compiling kernels, once: about 6 s"
 LEARNED = 1e-6  # share of the loss at scores of 0 that a model must take away, or it has learned nothing
 NOTHING = "%s learned nothing, all its scores are almost 0: lower regularization (now %g) or unobserved_weight (now %g)"
 
+NOT_IN_OLD_FILES = {"in_old_files": False}
+"""Metadata of a state's field that checkpoints of older versions lack: it then has its default."""
+
 
 @dataclass(frozen=True)
 class State:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FEW_ROWS = 100  # users and items per factor; measured, see docs/performance.md
-
 
 @dataclass(frozen=True, eq=False)
 class Dislikes:
@@ -152,10 +150,6 @@ class Problem:
     def observed_weight(self) -> float:
         """The sum of all confidences."""
         return float(self.user_sums.sum())
-
-    def has_few_rows(self, factors: int) -> bool:
-        """Return whether eigenvectors of a d x d matrix take long beside a product over all rows."""
-        return self.n_users + self.interactions.n_items <= FEW_ROWS * factors
 
     def merit_gramian(self, item_factors: Factors, gramian: Matrix | None = None) -> Matrix:
         """Return G_W = V' W^2 V, which with t gives the fairness term and q.

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import (
-    Diagonalised,
     Effort,
     Factors,
     HalfStep,
@@ -42,9 +41,6 @@ CANDIDATE_BYTES = 16 << 20  # memory for candidates of one thread in top_k
 MOST_BINS, USERS_PER_BIN = 32, 128  # bins of users by length, for the bounds of top_k with offsets
 ORDER_PAYS = 64  # number of users above which sorting the items by length in top_k saves more than it costs
 PASS = 8  # flops that take as long as reading a number from memory
-NEARLY = 0.3  # off the diagonal, beside diagonal + ridge: beyond that a step that ignores it may be far too long
-ROUNDED = 1e-6  # ridges below this part of a matrix are lost when it is multiplied in float32
-POWER_STEPS = 8  # of the power iteration that measures what is off the diagonal
 NONE = None, None  # in place of a rank-one term, where a step has none
 REDUCTION_BLOCKS = 32  # blocks of a reduction that holds a d x d float64 matrix per block
 
@@ -161,18 +157,6 @@ class CpuBackend(NumpyArrays):
         inputs, work = (*rows, other, bounds), 2 * rows.nnz * other.shape[1]
         run(row_kernels.sum_rows, len(bounds) - 1, *inputs, out=(out,), work=work)
         return out
-
-    def diagonalise(self, matrix: Matrix, ridge: float, guess: Matrix | None) -> Diagonalised:
-        """See contract. Two products and a few passes take a fraction of the time of eigenvectors."""
-        if guess is not None and np.isfinite(matrix).all() and ridge > ROUNDED * matrix.diagonal().max():
-            half, turned = self.empty(*matrix.shape), self.empty(*matrix.shape)
-            self.multiply(self.array(matrix), guess, half)
-            self.multiply(self.array(guess.T), half, turned)
-            values = np.maximum(turned.diagonal().astype(np.float64), 0.0)
-            np.fill_diagonal(turned, 0.0)
-            if _largest_eigenvalue(turned, 1.0 / np.sqrt(values + ridge)) < NEARLY:
-                return Diagonalised(values, guess, 0.5 * (turned + turned.T).astype(np.float64))
-        return super().diagonalise(matrix, ridge, guess)
 
     def solve(self, step: HalfStep) -> Factors:
         """See contract."""
@@ -345,21 +329,6 @@ def _reach(
         most = of_items * (edge * 1.000001) + offset
         reach[:, at] = np.maximum.accumulate(most[::-1])[::-1][blocks]
     return np.nextafter(reach, np.float32(np.inf)), np.minimum(np.searchsorted(edges, lengths), count - 1)
-
-
-def _largest_eigenvalue(matrix: Factors, scale: Vector) -> float:
-    """Return about the largest absolute eigenvalue of S M S for a symmetric M and the diagonal S; never more."""
-    scale = scale.astype(np.float32)
-    scaled = matrix * scale[:, None]
-    scaled *= scale
-    vector = np.abs(scaled).sum(axis=0)
-    length = 1.0
-    for _ in range(POWER_STEPS):
-        if (size := np.linalg.norm(vector)) == 0.0:
-            return 0.0
-        vector = scaled @ (vector / size)
-        length = float(np.linalg.norm(vector))
-    return length
 
 
 def _single(*arrays: Array | None) -> list[NDArray[np.float32] | None]:
