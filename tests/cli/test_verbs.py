@@ -137,7 +137,7 @@ def test_split_says_who_was_dropped_and_why(fairmf, tmp_path):
     assert found["dropped"].pop("untrained_items") == 16 - Split.load("s").train.n_items
     assert not any(found["dropped"].values())
     assert (
-        "dropped no user and no item" in fairmf("split", "e.csv", "-o", "s", "--min-user", 0, "--by", "interaction").err
+        "dropped 0 users and 0 items" in fairmf("split", "e.csv", "-o", "s", "--min-user", 0, "--by", "interaction").err
     )
 
 

@@ -57,9 +57,8 @@ class Before(Served):
 
     side: ClassVar[str] = "before"
     otherwise: ClassVar[str] = (
-        "none. The lists then use the model's own scores. (A model that was trained with --fairness makes its lists "
-        "with fairness 0.) With --after, the default is the evenness that fairmf target stored in MODEL. If there is "
-        "none, MODEL's own scores are used"
+        "none, and fairness 0 even if the model was trained with --fairness. With --after, the default is the evenness "
+        "that fairmf target stored in MODEL. If there is none, MODEL's own scores are used"
     )
 
 
@@ -69,8 +68,8 @@ class After(Served):
 
     side: ClassVar[str] = "after"
     otherwise: ClassVar[str] = (
-        "the evenness that fairmf target stored in the model. If there is none, the model's own scores are used. If "
-        "the lists before the change use these scores too, 0.3"
+        "the evenness that fairmf target stored in the model. If there is none, the model's own scores are used. But "
+        "if the lists before the change also use the model's own scores, the default is 0.3"
     )
 
 

@@ -160,7 +160,7 @@ def make(
 ) -> None:
     """Make synthetic events, to try the other commands on.
 
-    Users have tastes. Items have titles, and only a few of them are popular.
+    The users prefer different kinds of items, and a few items are popular with most users. Items have titles.
 
     [dim]Examples:[/dim]
 

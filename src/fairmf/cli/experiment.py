@@ -42,7 +42,9 @@ class Arms(Flags):
     share: Annotated[float, typer.Option(help="Share of the users that get the treatment.")] = 0.5
     daily_users: Annotated[
         int | None,
-        typer.Option(min=1, help="New users that enter the experiment each day: also print how many days it takes."),
+        typer.Option(
+            min=1, help="Number of new users each day. With it, the experiment's length in days is printed too."
+        ),
     ] = None
 
 

@@ -51,7 +51,7 @@ class Tuned(Flags):
         typer.Option(
             metavar="X,...|none",
             help="Further values of evenness at which to test the model that is best on validation data. none: test "
-            "it without evenness only.",
+            "it only without evenness.",
         ),
     ] = "0.25,0.5,0.75"
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the search and of the models.")] = 0

@@ -53,8 +53,8 @@ class Served(Flags):
     """The side that the flags are about, which their names begin with ("before", "after"); "" if there is one side."""
     otherwise: ClassVar[str] = (
         "the evenness that fairmf target stored in the model. If there is none, the model's own scores are used. "
-        "Lists at evenness 0 can differ from lists by the model's own scores: if calibrate found an adjustment that "
-        "makes lists more accurate, evenness 0 includes it"
+        "Evenness 0 is not always the same as the model's own scores: if calibrate found an adjustment that makes "
+        "lists more accurate, evenness 0 includes it"
     )
     """The evenness if none is given, for --help."""
 

@@ -137,7 +137,7 @@ class Times(Flags):
     ] = 20.0
     threads: Annotated[
         int, typer.Option(min=0, rich_help_panel=TIMES, help="Number of threads with which each worker ranks items. "
-                          "0: one thread; if there is only one worker, all cores.")
+                          "0: all cores if there is one worker, otherwise one thread for each.")
     ] = 0  # fmt: skip
 
 

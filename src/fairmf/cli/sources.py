@@ -96,7 +96,9 @@ class Reading(Flags):
     half_life: Annotated[
         float | None,
         typer.Option(
-            rich_help_panel=PANEL, metavar="DAYS", help="Halve the weight of an event for every DAYS days of its age."
+            rich_help_panel=PANEL,
+            metavar="DAYS",
+            help="Halve the weight of an event each time it gets this many days older.",
         ),
     ] = None
     as_of: Annotated[

@@ -185,7 +185,7 @@ def split(
         if count:
             session.note(f"dropped {count:,} {_REASONS[kind].format(draw.min_user, draw.min_item)}")
     if not any(dropped.values()):
-        session.note("dropped no user and no item")
+        session.note("dropped 0 users and 0 items")
     session.show(_table(made))
     session.note(f"split   {marked(output)}")
 

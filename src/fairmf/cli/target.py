@@ -87,7 +87,9 @@ def target(
     part: Annotated[Part, typer.Option(help="Held-out users to measure on.")] = Part.validation,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="File to write the model to, with the evenness found as its default."),
+        typer.Option(
+            "--output", "-o", help="File for the model. The evenness that was found becomes the default of the model."
+        ),
     ] = None,
     unreached: Unreached,
 ) -> None:

@@ -95,7 +95,7 @@ class IterativeModel(FeatureModel, Generic[StateT]):
         above=0,
     )
     random_state: int | None = setting(
-        0, "Seed of the random start; None draws a new one each time.", low=0, integer=True, choices=(None,)
+        0, "Seed of the random start. With None, every fit draws a new one.", low=0, integer=True, choices=(None,)
     )
     num_threads: int = setting(
         0, "Number of threads; 0 uses all cores. Results are the same for any number.", low=0, integer=True
@@ -115,8 +115,8 @@ class IterativeModel(FeatureModel, Generic[StateT]):
 
     feature_regularization: float = setting(
         0.1,
-        "How strongly the vectors that features predict are pulled towards 0. The larger it is, the less features "
-        "matter. A value of 5 acts like 5 additional items with the feature, whose vectors are 0.",
+        "How strongly the vectors that features predict are pulled towards 0. The larger it is, the smaller is "
+        "their effect. A value of 5 acts as if 5 more items, with vectors of 0, had the feature.",
         symbol="kappa", above=0,
     )  # fmt: skip
 
