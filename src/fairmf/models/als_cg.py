@@ -4,6 +4,7 @@ Order of calls in an epoch:
 
 1. `epoch(problem, state, ...)` gets U, V, the coupling vector q and the Gramians of the last epoch.
 2. `users`: `Backend.diagonalise` alpha0 G_V; both sides are turned into its eigenbasis, and are never turned back.
+   It may keep the basis of the users' last half-step instead: there the users still are (`unturned_users`).
 3. `users`, fairness > 0: estimate how the mean user t responds to q: `grouped_response` or `sampled_response`.
 4. `users`, in rounds: `Backend.improve` the rows, then `corrected` q and, with it, all users.
 5. `epoch`: `Backend.diagonalise` alpha0 G_U + lambda_f t t'; both sides are turned into its eigenbasis.
@@ -247,7 +248,7 @@ def finish(problem: Problem, state: AlternatingState, fairness: float, sampled: 
     return replace(
         state, user_factors=done.user_factors, item_factors=V, coupling=done.coupling,
         item_gramian=gramian, merit_gramian=problem.merit_gramian(V, gramian), user_map=done.user_map,
-        item_map=item_map, item_predicted=predicted,
+        item_map=item_map, item_predicted=predicted, unturned_users=None,
     )  # fmt: skip
 
 
