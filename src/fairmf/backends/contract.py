@@ -237,7 +237,7 @@ class Backend(Protocol):
         Values that rounding has left below 0 become 0. The signs of eigenvectors are those of `fixed_signs`
         (numpy_arrays.py). Call it inside `threads`: otherwise BLAS uses several threads, and the bits depend on their
         number. Given a `guess` of the basis in which the off-diagonal part is small beside diagonal + ridge, a backend
-        may return the guess itself, with the off-diagonal part as `rest`: `vectors` is then the very array `guess`.
+        may return the guess itself, with the off-diagonal part as `rest`.
         """
 
     # -- reductions -----------------------------------------------------------------------------------------------

@@ -52,7 +52,8 @@ class NumpyArrays(abc.ABC):
         if not np.isfinite(matrix).all():
             return Diagonalised(np.full(len(matrix), np.nan), np.full_like(matrix, np.nan))
         if guess is not None and ridge > ROUNDED * matrix.diagonal().max():
-            half, turned = self.empty(*matrix.shape), self.empty(*matrix.shape)
+            # Contiguous once, rather than in every product: transposing takes as long as multiplying.
+            guess, half, turned = np.ascontiguousarray(guess), self.empty(*matrix.shape), self.empty(*matrix.shape)
             self.multiply(self.array(matrix), guess, half)
             self.multiply(self.array(guess.T), half, turned)
             values = np.maximum(turned.diagonal().astype(np.float64), 0.0)

@@ -101,7 +101,7 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     else:
         U = backend.empty(*U.shape)
         backend.multiply(unturned, vectors, U)
-    if vectors is guess and unturned is not None:  # the basis in which the items already were
+    if rest is not None and unturned is not None:  # the basis in which the items already were
         backend.put(state.item_factors, slice(None), V)
     else:
         V = backend.turned(V, vectors)
@@ -178,7 +178,7 @@ def users(
     guess = state.rotation.T if state.guesses and not state.moves and effort.steps == 1 else None
     values, vectors, rest = backend.diagonalise(shared, problem.least_user_ridge, guess)
     U, V = (backend.empty(*x.shape) for x in (state.user_factors, state.item_factors))
-    if vectors is guess and state.unturned_users is not None:
+    if rest is not None and state.unturned_users is not None:  # the basis in which they already were
         backend.put(state.unturned_users, slice(None), U)
     else:
         backend.multiply(state.user_factors, vectors, U)
