@@ -57,8 +57,8 @@ class Before(Served):
 
     side: ClassVar[str] = "before"
     otherwise: ClassVar[str] = (
-        "none, and fairness 0 even if the model was trained with --fairness. With --after, the default is the evenness "
-        "that fairmf target stored in MODEL. If there is none, MODEL's own scores are used"
+        "no evenness. The lists then use the model's own scores with fairness 0. With --after, the default is the "
+        "evenness that fairmf target stored in MODEL. If there is none, MODEL's own scores are used"
     )
 
 
@@ -68,8 +68,8 @@ class After(Served):
 
     side: ClassVar[str] = "after"
     otherwise: ClassVar[str] = (
-        "the evenness that fairmf target stored in the model. If there is none, the model's own scores are used. But "
-        "if the lists before the change also use the model's own scores, the default is 0.3"
+        "the evenness that fairmf target stored in the model. If there is none: 0.3 if the lists before the change use "
+        "the model's own scores (otherwise both would be the same), else the model's own scores"
     )
 
 

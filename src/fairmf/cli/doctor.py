@@ -52,7 +52,7 @@ _FOR = {
 
 
 def doctor(session: Session) -> None:
-    """Check the installation: what works, what is missing, and how to install it.
+    """Check the installation: what works, what is missing, and how to install the missing parts.
 
     The exit code is 1 only if fairmf itself does not work.
 

@@ -106,7 +106,7 @@ class Lists(Flags):
     items: Annotated[
         Path | None,
         typer.Option(rich_help_panel=PANEL, metavar="FILE", help="Text file of all item ids, one per line, if SPLIT is "
-        "a file. Default: all items in the lists, the test pairs or the training pairs.")
+        "a file. Default: all items that are in the lists, the test pairs and the training pairs together.")
     ] = None  # fmt: skip
     missing: Annotated[
         Missing,

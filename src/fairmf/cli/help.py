@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.models import OptionInfo
 
 INTERNALS = "Solvers and other internals"
-LEVELS = "For experts: --evenness sets all of these"
+LEVELS = "For experts, instead of --evenness"
 EXPERT_PANELS = (INTERNALS, LEVELS)
 _ALL = "fairmf.help_all"  # key in click's context
 _WORDS: dict[type, str] = {bool: "", int: "INTEGER", float: "NUMBER", str: "TEXT", Path: "PATH"}

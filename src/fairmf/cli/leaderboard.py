@@ -50,8 +50,8 @@ class Tuned(Flags):
         str,
         typer.Option(
             metavar="X,...|none",
-            help="Further values of evenness at which to test the model that is best on validation data. none: test "
-            "it only without evenness.",
+            help="The model that is best on validation data is tested without evenness, and also at these values. "
+            "none: only without evenness.",
         ),
     ] = "0.25,0.5,0.75"
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the search and of the models.")] = 0

@@ -106,8 +106,8 @@ def reproduce(
         typer.Option(
             "--output",
             "-o",
-            help="Folder to write to. Default: NAME; with --data, NAME-DATA. With --all: all-ml-20m; with --all and "
-            "--data, all-DATA.",
+            help="Folder to write to. Default: a folder named NAME (with --data: NAME-DATA). With --all, it is named "
+            "all-ml-20m (with --data: all-DATA).",
         ),
     ] = None,
 ) -> None:

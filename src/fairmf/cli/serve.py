@@ -77,7 +77,10 @@ class Most(Flags):
     max_evenness: Annotated[
         float,
         typer.Option(
-            min=0, max=1, rich_help_panel=LIMITS, help="Highest evenness. A request for more is answered at this one."
+            min=0,
+            max=1,
+            rich_help_panel=LIMITS,
+            help="Highest evenness. A request for a higher evenness gets this one.",
         ),
     ] = 1.0
     max_history: Annotated[int, typer.Option(min=1, rich_help_panel=LIMITS, help="Longest history.")] = 1000
@@ -137,7 +140,7 @@ class Times(Flags):
     ] = 20.0
     threads: Annotated[
         int, typer.Option(min=0, rich_help_panel=TIMES, help="Number of threads with which each worker ranks items. "
-                          "0: all cores if there is one worker, otherwise one thread for each.")
+                          "0: all cores if there is one worker, one thread per worker if there are more.")
     ] = 0  # fmt: skip
 
 

@@ -81,7 +81,7 @@ class IterativeModel(FeatureModel, Generic[StateT]):
         symbol="eta", low=-4, high=4,
     )  # fmt: skip
     unobserved_weight: float = setting(
-        0.1, "How strongly training pulls the scores of all user-item pairs towards 0, observed pairs too.",
+        0.1, "How strongly training pulls scores towards 0: those of all user-item pairs, also of observed ones.",
         symbol="alpha0", low=0,
     )  # fmt: skip
     epochs: int = setting(16, "Largest number of training epochs.", low=1, integer=True)
@@ -115,8 +115,8 @@ class IterativeModel(FeatureModel, Generic[StateT]):
 
     feature_regularization: float = setting(
         0.1,
-        "How strongly the vectors that features predict are pulled towards 0. The larger it is, the smaller is "
-        "their effect. A value of 5 acts as if 5 more items, with vectors of 0, had the feature.",
+        "How strongly to pull towards 0 the vectors that are predicted from features. The larger it is, the less "
+        "effect features have. A value of 5 acts as if 5 more items, with vectors of 0, had the feature.",
         symbol="kappa", above=0,
     )  # fmt: skip
 
