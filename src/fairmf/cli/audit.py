@@ -57,7 +57,7 @@ class Before(Served):
 
     side: ClassVar[str] = "before"
     otherwise: ClassVar[str] = (
-        "no evenness. The lists then use the model's own scores with fairness 0. With --after, the default is the "
+        "no evenness, and no fairness (as with --before-fairness 0). With --after, the default is the "
         "evenness that fairmf target stored in MODEL. If there is none, MODEL's own scores are used"
     )
 
@@ -68,8 +68,9 @@ class After(Served):
 
     side: ClassVar[str] = "after"
     otherwise: ClassVar[str] = (
-        "the evenness that fairmf target stored in the model. If there is none: 0.3 if the lists before the change use "
-        "the model's own scores (otherwise both would be the same), else the model's own scores"
+        "the evenness that fairmf target stored in the model. If there is none, it depends on the lists before the "
+        "change. If these use an evenness, the lists after the change use the model's own scores. If not, the default is "
+        "0.3, so that the lists differ"
     )
 
 

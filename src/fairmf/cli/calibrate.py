@@ -75,8 +75,8 @@ def calibrate(
     the most accurate lists. 1 gives the most even lists that keep at least half of the accuracy (--min-quality).
 
     The model is not trained again. calibrate tries many ways to adjust the scores. For each, it measures the accuracy
-    and the Gini of the validation users' lists. Of all ways to reach an evenness,
-    it stores the one with the most accurate lists.
+    and the Gini of the validation users' lists. Many ways make the lists about
+    equally even. For each evenness, it stores the one with the most accurate lists.
 
     The table shows accuracy, Gini and coverage at each evenness, for the test users. If the split has no test users,
     the table is for the validation users. Gini and coverage depend on the number of users: compare them only for the

@@ -33,7 +33,7 @@ class Measured(Flags):
         str | None,
         typer.Option(
             metavar="X,X,...",
-            help="For experts: show these values of fairness (see fairmf evaluate --help-all) instead of evenness.",
+            help="For experts: instead of evenness, show these values of the --fairness of fairmf evaluate.",
         ),
     ] = None
     chosen: Annotated[

@@ -30,7 +30,7 @@ class Values(Flags):
         str | None,
         typer.Option(
             metavar="X,X,...",
-            help="For experts: measure these values of fairness (see fairmf evaluate --help-all) instead of evenness.",
+            help="For experts: instead of evenness, measure at these values of the --fairness of fairmf evaluate.",
         ),
     ] = None
     points: Annotated[int, typer.Option(min=2, help="How many values of evenness to measure, from 0 to 1.")] = 12

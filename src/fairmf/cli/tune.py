@@ -31,8 +31,8 @@ _SPACE_HELP = (
     "What to search, separated by commas. NAME=LOW:HIGH draws on a logarithmic scale, NAME=LOW:HIGH:even on a linear "
     "one. NAME=16:128:double draws from 16, 32, 64, 128. NAME=A|B|C draws from these values. NAME is a setting "
     "of the model, or 'evenness', the evenness of the lists. With several objectives, evenness is searched by default. "
-    "For experts, two more names: 'fairness' is the --fairness of training (fairmf fit). 'dial' is a fairness that is "
-    "applied when a trained model makes lists (the --fairness of fairmf evaluate)."
+    "For experts, two more names: 'fairness' is the --fairness of fairmf fit, used in training. 'dial' is the "
+    "--fairness of fairmf evaluate: it changes how lists are made, not the training."
 )
 
 

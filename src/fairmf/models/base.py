@@ -81,7 +81,7 @@ class IterativeModel(FeatureModel, Generic[StateT]):
         symbol="eta", low=-4, high=4,
     )  # fmt: skip
     unobserved_weight: float = setting(
-        0.1, "How strongly training pulls scores towards 0: those of all user-item pairs, also of observed ones.",
+        0.1, "How strongly training pulls the score of every user-item pair towards 0, whether observed or not.",
         symbol="alpha0", low=0,
     )  # fmt: skip
     epochs: int = setting(16, "Largest number of training epochs.", low=1, integer=True)
