@@ -7,6 +7,8 @@ import pytest
 from conftest import as_numpy, random_factors, random_rows
 
 from fairmf.backends.contract import Effort, HalfStep, RankOne
+from fairmf.backends.cpu import backend as cpu
+from fairmf.backends.registry import get_backend
 from fairmf.backends.solve import improve_by_blocks, improve_by_cg, solve_to_convergence
 
 N, M, D = 41, 29, 7
@@ -177,3 +179,23 @@ def test_long_rows_have_right_hand_sides_of_their_own(backend, ranked, monkeypat
         sums = backend.improve(step, again, Effort(3))
         np.testing.assert_allclose(backend.numbers(*sums), backend.numbers(*expected), rtol=1e-5)
     close(backend, again, as_numpy(start))
+
+
+def test_the_cpu_backend_takes_many_rows_in_parts(monkeypatch):
+    """Their right-hand sides would otherwise take as much memory as the factors once more."""
+    backend, generator = get_backend("cpu"), np.random.default_rng(8)
+    rows = random_rows(N, M, weighted=True)
+    ridge, weights = 0.5 + generator.random(N), generator.random(N)
+    own, rest = backend.array(generator.normal(size=(N, D))), 0.02 * generator.normal(size=(D, D))
+    found = []
+    for at_once in (cpu.SHIFTED_AT_ONCE, 1, 7):
+        monkeypatch.setattr(cpu, "SHIFTED_AT_ONCE", at_once)
+        this, other = random_factors(backend, N, M, D)
+        step = HalfStep(
+            backend, rows, other, np.linspace(0.1, 2, D), ridge, np.ones(D), RankOne(np.ones(D), weights),
+            rest=rest + rest.T, own=own,
+        )  # fmt: skip
+        found.append((this, backend.improve(step, this, Effort(1))))
+    for this, sums in found[1:]:
+        np.testing.assert_allclose(this, found[0][0], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(sums, found[0][1], rtol=1e-6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,6 +43,7 @@ MOST_BINS, USERS_PER_BIN = 32, 128  # bins of users by length, for the bounds of
 ORDER_PAYS = 64  # number of users above which sorting the items by length in top_k saves more than it costs
 PASS = 8  # flops that take as long as reading a number from memory
 NONE = None, None  # in place of a rank-one term, where a step has none
+SHIFTED_AT_ONCE = 1 << 16  # rows with right-hand sides of their own that `improve` takes at a time
 REDUCTION_BLOCKS = 32  # blocks of a reduction that holds a d x d float64 matrix per block
 
 
@@ -185,11 +187,17 @@ class CpuBackend(NumpyArrays):
         """See contract."""
         rows, shifts = step.rows, step.shift[None]
         check_rows(rows, this, step.other)
+        own = step.rest is not None or step.own is not None
+        if own and rows.count > SHIFTED_AT_ONCE:  # in parts, to bound memory
+            starts = range(0, rows.count, SHIFTED_AT_ONCE)
+            sums = [self.improve(_part(step, slice(s, s + SHIFTED_AT_ONCE)), this[s : s + SHIFTED_AT_ONCE], effort)
+                    for s in starts]  # fmt: skip
+            return RowSums(*map(sum, zip(*sums, strict=True)))
         # The work per row (on its vectors of length d) costs about as much as eight entries.
         bounds = balanced(rows.indptr, 8.0)
         parts = np.zeros((len(bounds) - 1, 3))
         limits = effort.steps, *map(np.float32, (effort.tolerance, effort.accuracy, effort.relaxation))
-        if step.rest is not None or step.own is not None:
+        if own:
             shifts = self._shifts(step, this)
         terms = _single(step.shared, step.ridge, shifts, *step.rank_one or NONE)
         work = 4 * (effort.steps + 1) * this.shape[1] * (rows.nnz + 8 * rows.count)
@@ -329,6 +337,14 @@ def _reach(
         most = of_items * (edge * 1.000001) + offset
         reach[:, at] = np.maximum.accumulate(most[::-1])[::-1][blocks]
     return np.nextafter(reach, np.float32(np.inf)), np.minimum(np.searchsorted(edges, lengths), count - 1)
+
+
+def _part(step: HalfStep, part: slice) -> HalfStep:
+    """Return the half-step of some of the rows."""
+    rows = step.rows.block(part.start, min(part.stop, step.rows.count)).read_only()
+    own = None if step.own is None else step.own[part]
+    term = None if step.rank_one is None else step.rank_one._replace(weights=step.rank_one.weights[part])
+    return replace(step, rows=rows, ridge=step.ridge[part], own=own, rank_one=term)
 
 
 def _single(*arrays: Array | None) -> list[NDArray[np.float32] | None]:
