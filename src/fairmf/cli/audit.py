@@ -69,8 +69,8 @@ class After(Served):
     side: ClassVar[str] = "after"
     otherwise: ClassVar[str] = (
         "the evenness that fairmf target stored in the model. If there is none, it depends on the lists before the "
-        "change. If these use an evenness, the lists after the change use the model's own scores. If not, the default is "
-        "0.3, so that the lists differ"
+        "change. If these use an evenness, the lists after the change use the model's own scores. If not, the default "
+        "is 0.3, so that the lists differ"
     )
 
 

@@ -25,7 +25,9 @@ def card(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model written by fit.")],
     *,
     session: Session,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write the card to, such as README.md.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write the card to, such as README.md.")
+    ] = None,
     from_: Annotated[
         list[Path] | None,
         typer.Option(
