@@ -158,7 +158,7 @@ def put_together(pattern: D, prefix: str, numbers: object, arrays: Arrays, backe
     for field in dataclasses.fields(pattern):
         name, example = f"{prefix}.{field.name}", getattr(pattern, field.name)
         if field.metadata == NOT_IN_OLD_FILES and name not in arrays and field.name not in numbers:
-            values[field.name] = field.default
+            values[field.name] = None if hasattr(example, "shape") else example
         elif dataclasses.is_dataclass(example) and not isinstance(example, type):
             values[field.name] = put_together(example, name, numbers.get(field.name), arrays, backend)
         elif hasattr(example, "shape") and not isinstance(example, np.generic):
