@@ -14,7 +14,7 @@ from fairmf.data.interactions import Interactions
 from fairmf.distributed.cluster import RayCluster
 from fairmf.distributed.shards import InMemoryShards, Shard
 from fairmf.errors import ClusterFailed, InvalidData, InvalidParameter, MissingHistories
-from fairmf.models import als_exact
+from fairmf.models import als_cg, als_exact
 from fairmf.models.als import AlternatingModel
 from fairmf.models.problem import grouped, problem_for, spread_evenly, together
 from fairmf.models.shard_problem import sharded_problem
@@ -77,6 +77,8 @@ def test_bases_are_kept_over_shards_as_on_one_machine(monkeypatch):
         return found
 
     monkeypatch.setattr(NumpyArrays, "diagonalise", counted)
+    monkeypatch.setattr(als_cg, "MANY_FACTORS", 1)
+    monkeypatch.setattr(als_cg, "FEW_ROWS", 100)
     fits = []
     for end in ({}, {"engine": "ray"}):
         model = FairALS(factors=16, epochs=8, fairness=1.0, **end)

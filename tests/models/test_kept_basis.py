@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 from conftest import paper_als
 
+from fairmf import FairALS, threads
 from fairmf.backends.contract import Diagonalised
 from fairmf.backends.cpu.backend import CpuBackend
 from fairmf.backends.reference import ReferenceBackend
+from fairmf.data.csr import Rows
+from fairmf.data.interactions import Interactions
 from fairmf.data.synthetic import synthetic
 from fairmf.models import als_cg
 from fairmf.models import problem as problems
@@ -47,6 +50,7 @@ def epochs(backend, fairness, count, monkeypatch, weights=None, keeps=True):
     """The states of a fit of `count` epochs, one step per row each."""
     monkeypatch.setattr(problems, "get_backend", lambda *_: backend)
     monkeypatch.setattr(als_cg, "FEW_ROWS", 100 if keeps else 0)
+    monkeypatch.setattr(als_cg, "MANY_FACTORS", 1)
     model = paper_als(factors=8, fairness=fairness, regularization=0.02, cg_steps=1)
     problem = problem_for(DATA, model.lambda_f_for(DATA.n_users), settings_of(model), weights)
     generator = np.random.default_rng(0)
@@ -102,6 +106,7 @@ def test_users_in_two_bases_change_no_factors(monkeypatch):
 def test_a_basis_is_kept_after_an_exact_epoch_too(monkeypatch):
     """An exact epoch leaves both sides in one basis; the next one must not take the users from an older one."""
     monkeypatch.setattr(problems, "get_backend", lambda *_: ReferenceBackend())
+    monkeypatch.setattr(als_cg, "MANY_FACTORS", 1)
     model = paper_als(factors=8, fairness=1.0, regularization=0.02, cg_steps=1)
     problem = problem_for(DATA, model.lambda_f_for(DATA.n_users), settings_of(model))
     generator = np.random.default_rng(0)
@@ -133,3 +138,46 @@ def test_the_cpu_backend_keeps_bases_and_ends_as_well(fairness, monkeypatch):
     assert ours[-1].objective.total == pytest.approx(theirs[-1].objective.total, rel=1e-4)
     _, again = epochs(Counting(), fairness, 40, monkeypatch)
     np.testing.assert_array_equal(again[-1].user_factors, ours[-1].user_factors)
+
+
+@pytest.mark.parametrize(("fairness", "empty", "kept"), [(0.0, 5, True), (1.0, 0, True), (1.0, 5, False)])
+def test_no_basis_is_kept_where_users_without_interactions_are_not_0(fairness, empty, kept):
+    """Their vectors are solved without what is off the diagonal, which would pull t and q aside."""
+    rows = DATA.by_user
+    indptr = np.append(rows.indptr, np.full(empty, rows.indptr[-1]))
+    model = paper_als(factors=64, fairness=fairness, regularization=0.02, cg_steps=1)
+    data = Interactions(Rows(indptr, rows.indices, rows.weights), DATA.n_items)
+    assert (data.by_user.sums() == 0).any() == (empty > 0)
+    problem = problem_for(data, model.lambda_f_for(data.n_users), settings_of(model))
+    generator = np.random.default_rng(0)
+    state = model.start(problem, *(generator.normal(size=(n, 64)).astype(np.float32) for n in data.shape))
+    assert state.guesses == kept
+    assert (state.unturned_users is not None) == kept
+
+
+def test_bases_are_kept_only_where_that_pays():
+    for settings, kept in (
+        ({"factors": 64}, True), ({"factors": 63}, False), ({"factors": 64, "cg_steps": 2}, False),
+        ({"factors": 64, "solver": "cholesky"}, False),
+    ):  # fmt: skip
+        model = paper_als(regularization=0.02, **({"cg_steps": 1} | settings))
+        problem = problem_for(DATA, 0.0, settings_of(model))
+        start = (np.zeros((n, model.factors), dtype=np.float32) for n in DATA.shape)
+        assert model.start(problem, *start).guesses == kept
+
+
+def test_fits_that_keep_bases_have_the_same_bits_for_any_number_of_threads(monkeypatch):
+    kept, diagonalise, data = [], CpuBackend.diagonalise, synthetic(1500, 900, 40_000, random_state=2)
+
+    def counted(*arguments):
+        found = diagonalise(*arguments)
+        kept.append(found.rest is not None)
+        return found
+
+    monkeypatch.setattr(CpuBackend, "diagonalise", counted)
+    monkeypatch.setattr(threads, "WORTH_WAKING", 1e3)  # so that also small work is shared
+    fits = [FairALS(factors=64, epochs=12, fairness=1.0, num_threads=count).fit(data) for count in (1, 2, 4)]
+    assert sum(kept) > 12
+    for fit in fits[1:]:
+        np.testing.assert_array_equal(fit.user_factors, fits[0].user_factors)
+        np.testing.assert_array_equal(fit.item_factors, fits[0].item_factors)

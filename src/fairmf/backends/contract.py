@@ -314,8 +314,8 @@ class Backend(Protocol):
         """Take conjugate gradient steps from `this`, in place. `step.shared` is a diagonal. O(steps nnz d).
 
         The preconditioner is diagonal + ridge_i, plus the row's rank-one term if there is one. A row without entries is
-        solved exactly, without `step.rest`: so it is 0 where nothing pulls it. `step.rest` is supported for a single
-        step only: it counts in the residual and the loss, but not in the length of the step.
+        solved exactly, as if there were no `step.rest`: items without interactions are then exactly 0. `step.rest` is
+        supported for a single step only: it counts in the residual and the loss, but not in the length of the step.
         """
 
     def residual(self, step: HalfStep, this: Factors) -> Factors:

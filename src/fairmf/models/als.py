@@ -145,12 +145,15 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         if item_map is not None and self._solver(problem).epoch is None:
             predicted = problem.backend.array(np.zeros(V.shape))
         value = objectives.objective(problem, U, V, t, user_map, item_map, (gramian_u, gramian))
-        few = sum(problem.interactions.shape) <= als_cg.FEW_ROWS * self.factors
-        keeps = few and problem.holds_users and self._solver(problem).epoch is None
+        few = self.factors >= als_cg.MANY_FACTORS and sum(problem.interactions.shape) <= als_cg.FEW_ROWS * self.factors
+        guesses = (few or problem.backend.slow_eigenvectors) and self._effort(problem).steps == 1
+        # Users without interactions are solved without what is off the diagonal: right only where they are 0.
+        if self._solver(problem).epoch is not None or (strength > 0 and problem.user_sums.min() == 0):
+            guesses = False
         return als_cg.AlternatingState(
-            U, V, q, gramian, merit_gramian, value, rotation, unturned_users=U if keeps else None,
-            guesses=few or problem.backend.slow_eigenvectors, user_map=user_map, item_map=item_map,
-            item_predicted=predicted,
+            U, V, q, gramian, merit_gramian, value, rotation, guesses=guesses,
+            unturned_users=U if guesses and few and problem.holds_users else None,
+            user_map=user_map, item_map=item_map, item_predicted=predicted,
         )  # fmt: skip
 
     def epoch(self, problem: Problem, state: AlternatingState) -> AlternatingState:

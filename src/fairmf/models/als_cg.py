@@ -41,7 +41,7 @@ class AlternatingState(State):
     """Turns the basis of the last users' half-step into that of the items', in which the factors are."""
     unturned_users: Factors | None = field(default=None, metadata=NOT_IN_OLD_FILES)
     """The users in the basis of their half-step: the next one may keep it, and then needs no product for them. None
-    where there are so many rows that eigenvectors cost little beside them, and where users are in other processes."""
+    where no basis is kept, where there are many rows, and where users are in other processes."""
     guesses: bool = field(default=False, metadata=NOT_IN_OLD_FILES)
     """Whether an epoch may keep the bases of the last one. What that leaves off the diagonal costs a product over the
     rows. Where there are few, or on a device, eigenvectors take longer."""
@@ -78,7 +78,8 @@ THOROUGH = EpochEffort(steps=100, rounds=10, tolerance=1e-4, sampled=True)
 # A correction of q leaves a tenth of what it corrects, so q is known to .1 % (F to a millionth) after the last one.
 SETTLING = EpochEffort(steps=100, rounds=10, tolerance=0.1, settled=1e-2)
 MOVING = 0.03  # an epoch that lowers F by more than this part of it moves the bases too far to be kept in the next one
-FEW_ROWS = 100  # users and items per factor: beside products over so few rows, eigenvectors take long (measured)
+# With so many factors, and so few users and items per factor, eigenvectors take long beside products over the rows.
+MANY_FACTORS, FEW_ROWS = 64, 64
 
 
 def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: EpochEffort) -> AlternatingState:
