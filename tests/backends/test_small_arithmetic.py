@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import scipy.linalg
 from conftest import as_numpy, random_rows
 
 from fairmf import FairALS
-from fairmf.backends.numpy_arrays import NEARLY
+from fairmf.backends import numpy_arrays
+from fairmf.backends.numpy_arrays import CLEAR, NEARLY
 from fairmf.backends.registry import get_backend
 from fairmf.data.interactions import Interactions
 
@@ -36,7 +38,8 @@ def test_mean_response(backend):
 
 
 @pytest.mark.parametrize("shake", [0.0, 1e-3, 1.0])
-def test_diagonalise_gives_the_matrix_back_whatever_the_guess(backend, shake):
+@pytest.mark.parametrize("ridge", [1e-9, 0.1])
+def test_diagonalise_gives_the_matrix_back_whatever_the_guess(backend, ridge, shake):
     """A backend may return eigenvectors, or the guess with the off-diagonal part."""
     generator = np.random.default_rng(3)
     half = generator.normal(size=(D, D))
@@ -44,15 +47,31 @@ def test_diagonalise_gives_the_matrix_back_whatever_the_guess(backend, shake):
     _, vectors = np.linalg.eigh(matrix)
     guess, _ = np.linalg.qr(vectors + shake * generator.normal(size=(D, D)))
     for given in (None, backend.vector(guess)):
-        found = backend.diagonalise(backend.vector(matrix), 0.1, given)
+        found = backend.diagonalise(backend.vector(matrix), ridge, given)
         values, basis = as_numpy(found.values), as_numpy(found.vectors)
         rest = np.zeros((D, D)) if found.rest is None else as_numpy(found.rest)
-        # Eigenvectors are computed in float64. Products with a guess may be rounded as factors are.
-        off = 1e-12 if found.rest is None else max(1e-12, 10 * np.finfo(backend.dtype).eps * matrix.max())
+        # Beside a large ridge, eigenvectors and products with a guess may be rounded as factors are.
+        off = max(1e-12, 10 * np.finfo(backend.dtype).eps * matrix.max()) if ridge > 1e-9 else 1e-12
         np.testing.assert_allclose(basis @ (np.diag(values) + rest) @ basis.T, matrix, atol=off)
-        np.testing.assert_allclose(basis.T @ basis, np.eye(D), atol=1e-12)
+        np.testing.assert_allclose(basis.T @ basis, np.eye(D), atol=off)
         assert np.abs(rest).max() < 0.2 * values.max()
         assert found.rest is None or shake < 1
+
+
+def test_the_cpu_backend_rounds_eigenvectors_only_where_the_ridge_is_clearly_larger():
+    """What rounding to float32 adds to a matrix must be far below every ridge."""
+    backend, generator = get_backend("cpu"), np.random.default_rng(8)
+    basis = np.linalg.qr(generator.normal(size=(40, 40)))[0]
+    matrix = basis @ np.diag(np.geomspace(1e-6, 1.0, 40)) @ basis.T
+    size = np.linalg.norm(matrix)
+    for ridge, largest in ((0.0, 1e-14), (0.9 * CLEAR * size, 1e-14), (1.1 * CLEAR * size, 1e-2), (1.0, 1e-2)):
+        values, vectors, _ = backend.diagonalise(matrix, ridge, None)
+        assert values.dtype == vectors.dtype == np.float64
+        off = np.abs(np.linalg.eigvalsh((vectors * values) @ vectors.T - matrix)).max()
+        assert off < max(largest * ridge, 1e-14)
+        np.testing.assert_allclose(vectors.T @ vectors, np.eye(40), atol=1e-14 if largest < 1e-2 else 1e-5)
+    assert off > 1e-10  # so that this test would see eigenvectors in float64
+    assert np.isfinite(backend.diagonalise(1e39 * matrix, 1e39, None).values).all()  # beyond the range of float32
 
 
 def test_the_cpu_backend_keeps_a_guess_only_where_little_is_off_the_diagonal():
@@ -94,21 +113,30 @@ def test_diagonalise_fixes_the_signs_of_eigenvectors(backend):
             assert column[np.flatnonzero(np.abs(column) > 0.999999 * np.abs(column).max())[0]] > 0
 
 
-@pytest.mark.parametrize("name", ["cpu", "reference"])
-def test_a_fit_does_not_depend_on_the_signs_that_lapack_returns(name, monkeypatch):
-    generator, eigh = np.random.default_rng(5), np.linalg.eigh
+@pytest.mark.parametrize(("name", "clear"), [("cpu", 1e-9), ("cpu", 1e9), ("reference", 1e-9)])
+def test_a_fit_does_not_depend_on_the_signs_that_lapack_returns(name, clear, monkeypatch):
+    """Neither with NumPy's eigenvectors in float64 nor with SciPy's in float32."""
+    monkeypatch.setattr(numpy_arrays, "CLEAR", clear)
+    generator, calls = np.random.default_rng(5), []
     data = random_rows(60, 30)
 
-    def flipped(matrix):
-        values, vectors = eigh(matrix)
-        return values, vectors * generator.choice([-1.0, 1.0], size=len(values))
+    def flipping(eigh):
+        def flipped(matrix, **options):
+            calls.append(eigh)
+            values, vectors = eigh(matrix, **options)
+            return values, vectors * generator.choice([-1.0, 1.0], size=len(values)).astype(vectors.dtype)
+
+        return flipped
 
     def fit():
         return FairALS(factors=6, epochs=3, backend=name).fit(Interactions(data, 30))
 
     expected = fit()
-    monkeypatch.setattr(np.linalg, "eigh", flipped)
+    for module in (np.linalg, scipy.linalg):
+        monkeypatch.setattr(module, "eigh", flipping(module.eigh))
     found = fit()
+    single = name == "cpu" and clear < 1
+    assert {eigh.__module__.startswith("scipy") for eigh in calls} == {single}
     np.testing.assert_array_equal(found.user_factors, expected.user_factors)
     np.testing.assert_array_equal(found.item_factors, expected.item_factors)
 

@@ -236,8 +236,9 @@ class Backend(Protocol):
 
         Values that rounding has left below 0 become 0. The signs of eigenvectors are those of `fixed_signs`
         (numpy_arrays.py). Call it inside `threads`: otherwise BLAS uses several threads, and the bits depend on their
-        number. Given a `guess` of the basis in which the off-diagonal part is small beside diagonal + ridge, a backend
-        may return the guess itself, with the off-diagonal part as `rest`.
+        number. What is far below `ridge`, the least that is added to the diagonal, may be lost in rounding: pass 0 to
+        lose nothing. Given a `guess` of the basis in which the off-diagonal part is small beside diagonal + ridge, a
+        backend may return the guess itself, with the off-diagonal part as `rest`.
         """
 
     # -- reductions -----------------------------------------------------------------------------------------------
