@@ -55,17 +55,18 @@ class NumpyArrays(abc.ABC):
         if not np.isfinite(matrix).all():
             return Diagonalised(np.full(len(matrix), np.nan), np.full_like(matrix, np.nan))
         if guess is not None and ridge > ROUNDED * matrix.diagonal().max():
-            # Contiguous once, rather than in every product: transposing takes as long as multiplying.
-            guess, half, turned = np.ascontiguousarray(guess), self.empty(*matrix.shape), self.empty(*matrix.shape)
+            # Contiguous once, rather than in every product: transposing takes half as long as multiplying.
+            transposed, guess = self.array(guess.T), np.ascontiguousarray(guess)
+            half, turned = self.empty(*matrix.shape), self.empty(*matrix.shape)
             self.multiply(self.array(matrix), guess, half)
-            self.multiply(self.array(guess.T), half, turned)
+            self.multiply(transposed, half, turned)
             values = np.maximum(turned.diagonal().astype(np.float64), 0.0)
             np.fill_diagonal(turned, 0.0)
             if _largest_eigenvalue(turned, 1.0 / np.sqrt(values + ridge)) < NEARLY:
-                return Diagonalised(values, guess, 0.5 * (turned + turned.T).astype(np.float64))
+                return Diagonalised(values, guess, turned.astype(np.float64))
         rounded = self.dtype == np.float32 and CLEAR * np.linalg.norm(matrix) < ridge < HUGE
         values, vectors = _single_eigenvectors(matrix) if rounded else np.linalg.eigh(matrix)
-        return Diagonalised(np.maximum(values, 0.0), fixed_signs(vectors).astype(np.float64))
+        return Diagonalised(np.maximum(values, 0.0), np.ascontiguousarray(fixed_signs(vectors), dtype=np.float64))
 
     def column_products(self, this: Factors, other: Factors) -> Vector:
         """See contract."""
