@@ -145,20 +145,20 @@ def test_no_basis_is_kept_where_users_without_interactions_are_not_0(fairness, e
     """Their vectors are solved without what is off the diagonal, which would pull t and q aside."""
     rows = DATA.by_user
     indptr = np.append(rows.indptr, np.full(empty, rows.indptr[-1]))
-    model = paper_als(factors=64, fairness=fairness, regularization=0.02, cg_steps=1)
+    model = paper_als(factors=128, fairness=fairness, regularization=0.02, cg_steps=1)
     data = Interactions(Rows(indptr, rows.indices, rows.weights), DATA.n_items)
     assert (data.by_user.sums() == 0).any() == (empty > 0)
     problem = problem_for(data, model.lambda_f_for(data.n_users), settings_of(model))
     generator = np.random.default_rng(0)
-    state = model.start(problem, *(generator.normal(size=(n, 64)).astype(np.float32) for n in data.shape))
+    state = model.start(problem, *(generator.normal(size=(n, 128)).astype(np.float32) for n in data.shape))
     assert state.guesses == kept
     assert (state.unturned_users is not None) == kept
 
 
 def test_bases_are_kept_only_where_that_pays():
     for settings, kept in (
-        ({"factors": 64}, True), ({"factors": 63}, False), ({"factors": 64, "cg_steps": 2}, False),
-        ({"factors": 64, "solver": "cholesky"}, False),
+        ({"factors": 128}, True), ({"factors": 127}, False), ({"factors": 128, "cg_steps": 2}, False),
+        ({"factors": 128, "solver": "cholesky"}, False),
     ):  # fmt: skip
         model = paper_als(regularization=0.02, **({"cg_steps": 1} | settings))
         problem = problem_for(DATA, 0.0, settings_of(model))
@@ -176,7 +176,7 @@ def test_fits_that_keep_bases_have_the_same_bits_for_any_number_of_threads(monke
 
     monkeypatch.setattr(CpuBackend, "diagonalise", counted)
     monkeypatch.setattr(threads, "WORTH_WAKING", 1e3)  # so that also small work is shared
-    fits = [FairALS(factors=64, epochs=12, fairness=1.0, num_threads=count).fit(data) for count in (1, 2, 4)]
+    fits = [FairALS(factors=128, epochs=12, fairness=1.0, num_threads=count).fit(data) for count in (1, 2, 4)]
     assert sum(kept) > 12
     for fit in fits[1:]:
         np.testing.assert_array_equal(fit.user_factors, fits[0].user_factors)

@@ -79,7 +79,7 @@ THOROUGH = EpochEffort(steps=100, rounds=10, tolerance=1e-4, sampled=True)
 SETTLING = EpochEffort(steps=100, rounds=10, tolerance=0.1, settled=1e-2)
 MOVING = 0.03  # an epoch that lowers F by more than this part of it moves the bases too far to be kept in the next one
 # With so many factors, and so few users and items per factor, eigenvectors take long beside products over the rows.
-MANY_FACTORS, FEW_ROWS = 64, 64
+MANY_FACTORS, FEW_ROWS = 128, 48
 
 
 def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: EpochEffort) -> AlternatingState:
