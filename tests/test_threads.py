@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -263,4 +264,38 @@ def test_a_blas_that_is_loaded_later_gets_one_thread_too(monkeypatch):
     with threads.use(1):
         assert late.number == 1
     assert late.number == 4
+    later = Library()
+    with threads.use(1):  # a fit loads its backend inside
+        Controller.lib_controllers = (late, later)
+        monkeypatch.setitem(sys.modules, "another", threading)
+        with threads.use(1):
+            assert (late.number, later.number) == (1, 1)
+        assert (late.number, later.number) == (1, 1)
+    assert (late.number, later.number) == (4, 4)
     threads._loaded.cache_clear()
+
+
+FIRST_FIT = """
+import hashlib, sys
+import numpy as np
+import scipy.sparse
+from fairmf import FairALS
+
+generator = np.random.default_rng(0)
+matrix = scipy.sparse.csr_array(generator.random((300, 200)) < 0.1, dtype=np.float32)
+assert "scipy.linalg" not in sys.modules
+model = FairALS(factors=200, epochs=3, fairness=1.0).fit(matrix)
+print(hashlib.sha256(model.item_factors.tobytes()).hexdigest())
+"""
+
+
+def test_the_first_fit_of_a_process_limits_every_blas():
+    """SciPy brings one of its own, which is loaded only when the backend is."""
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", FIRST_FIT], env=os.environ | {"OPENBLAS_NUM_THREADS": count},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for count in ("1", "2")
+    }  # fmt: skip
+    assert len(found) == 1

@@ -96,16 +96,16 @@ def count() -> int:
 def use(num_threads: int | None) -> Iterator[None]:
     """Let calls of `run` by this thread take this many threads (0: all; None: as many as before), and BLAS only one.
 
-    `run` is the parallelism, so BLAS is limited in the whole process: the first caller to enter limits it, the last to
-    leave restores it. If several are open, the one opened last counts. They may close in any order, as workers in one
-    process do.
+    `run` is the parallelism, so BLAS is limited in the whole process: each caller limits the libraries that are loaded
+    when it enters, the last to leave restores them. If several are open, the one opened last counts. They may close in
+    any order, as workers in one process do.
     """
     own = [_use.asked[-1][0] if num_threads is None and _use.asked else num_threads or 0]
     inside, here = False, _set_threads([(library, 1) for library in _loaded(len(sys.modules)).by_thread])
     try:
         with _blas.lock:
-            if _blas.users == 0:
-                _blas.before = _set_threads([(library, 1) for library in _loaded(len(sys.modules)).by_process])
+            # Also inside another: a library may have been loaded since. What was limited first is restored last.
+            _blas.before = _set_threads([(each, 1) for each in _loaded(len(sys.modules)).by_process]) + _blas.before
             _blas.users += 1
             _use.asked.append(own)
             inside = True
