@@ -19,6 +19,7 @@ from fairmf.data.interactions import Interactions
 from fairmf.data.synthetic import synthetic
 from fairmf.models import als_cg
 from fairmf.models import problem as problems
+from fairmf.models.checkpoint import put_together, take_apart
 from fairmf.models.objective import Objective, objective
 from fairmf.models.problem import problem_for
 from fairmf.params import settings_of
@@ -140,19 +141,60 @@ def test_the_cpu_backend_keeps_bases_and_ends_as_well(fairness, monkeypatch):
     np.testing.assert_array_equal(again[-1].user_factors, ours[-1].user_factors)
 
 
-@pytest.mark.parametrize(("fairness", "empty", "kept"), [(0.0, 5, True), (1.0, 0, True), (1.0, 5, False)])
-def test_no_basis_is_kept_where_users_without_interactions_are_not_0(fairness, empty, kept):
-    """Their vectors are solved without what is off the diagonal, which would pull t and q aside."""
+@pytest.mark.parametrize(("fairness", "empty", "users_keep"), [(0.0, 5, True), (1.0, 0, True), (1.0, 5, False)])
+def test_users_keep_no_basis_where_those_without_interactions_are_not_0(fairness, empty, users_keep, monkeypatch):
+    """They are solved without what is off the diagonal, which would pull the mean user and q aside. Items may."""
+    guesses, diagonalise = [], CpuBackend.diagonalise
+
+    def noted(backend, matrix, ridge, guess):
+        guesses.append(guess is not None)
+        return diagonalise(backend, matrix, ridge, guess)
+
+    monkeypatch.setattr(CpuBackend, "diagonalise", noted)
     rows = DATA.by_user
     indptr = np.append(rows.indptr, np.full(empty, rows.indptr[-1]))
-    model = paper_als(factors=128, fairness=fairness, regularization=0.02, cg_steps=1)
-    data = Interactions(Rows(indptr, rows.indices, rows.weights), DATA.n_items)
-    assert (data.by_user.sums() == 0).any() == (empty > 0)
-    problem = problem_for(data, model.lambda_f_for(data.n_users), settings_of(model))
+    data = Interactions(Rows(indptr, rows.indices, rows.weights), DATA.n_items + empty)
+    assert (data.by_user.sums() == 0).any() == (data.by_item.sums() == 0).any() == (empty > 0)
+    FairALS(factors=128, epochs=1, cg_steps=1, fairness=fairness).fit(data)
+    assert guesses[:2] == [users_keep, True]
+
+
+@pytest.mark.parametrize("sides", [{"item_features"}, {"user_features"}, {"item_features", "user_features"}])
+def test_sides_with_features_have_no_rows_without_interactions(sides, monkeypatch):
+    """So none of their vectors is pulled by features alone, which a kept basis would not stand."""
+    seen, epoch, rows = [], als_cg.epoch, DATA.by_user
+    indptr = np.append(rows.indptr, np.full(5, rows.indptr[-1]))
+    data = Interactions(Rows(indptr, rows.indices, rows.weights), DATA.n_items + 5)
+
+    def noted(problem, *arguments):
+        seen.append((problem.user_sums.min(), problem.item_sums.min()))
+        return epoch(problem, *arguments)
+
+    monkeypatch.setattr(als_cg, "epoch", noted)
     generator = np.random.default_rng(0)
-    state = model.start(problem, *(generator.normal(size=(n, 128)).astype(np.float32) for n in data.shape))
-    assert state.guesses == kept
-    assert (state.unturned_users is not None) == kept
+    tables = {"user_features": generator.random((len(indptr) - 1, 2)), "item_features": generator.random((35, 2))}
+    FairALS(factors=4, epochs=1).fit(data, **{side: tables[side].astype(np.float32) for side in sides})
+    users, items = seen[0]
+    assert (users > 0) == ("user_features" in sides)
+    assert (items > 0) == ("item_features" in sides)
+
+
+def test_a_state_of_an_older_checkpoint_goes_on_with_kept_bases():
+    """It lacks what an epoch needs to keep the users' basis without a product; the data say that it pays."""
+    model = paper_als(factors=128, fairness=1.0, regularization=0.02, cg_steps=1)
+    problem = problem_for(DATA, model.lambda_f_for(DATA.n_users), settings_of(model))
+    generator = np.random.default_rng(0)
+    start = model.start(problem, *(generator.normal(size=(n, 128)).astype(np.float32) for n in DATA.shape))
+    state = model.epoch(problem, start)
+    numbers, arrays = take_apart(state, "state", problem.backend)
+    assert numbers.pop("moves") in (True, False)
+    assert "guesses" not in numbers
+    assert len(arrays.pop("state.unturned_users")) == DATA.n_users
+    older = put_together(start, "state", numbers, arrays, problem.backend)
+    assert (older.guesses, older.moves, older.unturned_users) == (True, False, None)
+    found, expected = (model.epoch(problem, replace(s, moves=False)) for s in (older, state))
+    scale = np.abs(expected.item_factors).max()
+    np.testing.assert_allclose(found.item_factors, expected.item_factors, atol=1e-4 * scale)
 
 
 def test_bases_are_kept_only_where_that_pays():

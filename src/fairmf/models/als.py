@@ -147,9 +147,7 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         value = objectives.objective(problem, U, V, t, user_map, item_map, (gramian_u, gramian))
         few = self.factors >= als_cg.MANY_FACTORS and sum(problem.interactions.shape) <= als_cg.FEW_ROWS * self.factors
         guesses = (few or problem.backend.slow_eigenvectors) and self._effort(problem).steps == 1
-        # Users without interactions are solved without what is off the diagonal: right only where they are 0.
-        if self._solver(problem).epoch is not None or (strength > 0 and problem.user_sums.min() == 0):
-            guesses = False
+        guesses = guesses and self._solver(problem).epoch is None
         return als_cg.AlternatingState(
             U, V, q, gramian, merit_gramian, value, rotation, guesses=guesses,
             unturned_users=U if guesses and few and problem.holds_users else None,

@@ -23,7 +23,7 @@ import numpy as np
 
 from fairmf.backends.contract import Backend, Effort, Factors, HalfStep, Matrix, Vector
 from fairmf.models import feature_maps
-from fairmf.models.fit_loop import NOT_IN_OLD_FILES, State
+from fairmf.models.fit_loop import NOT_IN_OLD_FILES, NOT_STORED, State
 from fairmf.models.objective import Objective, l2_squares
 from fairmf.models.problem import Problem
 
@@ -42,7 +42,7 @@ class AlternatingState(State):
     unturned_users: Factors | None = field(default=None, metadata=NOT_IN_OLD_FILES)
     """The users in the basis of their half-step: the next one may keep it, and then needs no product for them. None
     where no basis is kept, where there are many rows, and where users are in other processes."""
-    guesses: bool = field(default=False, metadata=NOT_IN_OLD_FILES)
+    guesses: bool = field(default=False, metadata=NOT_STORED)
     """Whether an epoch may keep the bases of the last one. What that leaves off the diagonal costs a product over the
     rows. Where there are few, or on a device, eigenvectors take longer."""
     moves: bool = field(default=False, metadata=NOT_IN_OLD_FILES)
@@ -176,7 +176,10 @@ def users(
     backend = problem.backend
     # Step 2. Copies, because the state must survive an epoch that is run again.
     shared = problem.unobserved_weight * state.item_gramian
-    guess = state.rotation.T if state.guesses and not state.moves and effort.steps == 1 else None
+    keeps = state.guesses and not state.moves and effort.steps == 1
+    # Users without interactions are solved without what is off the diagonal: right only where q is 0, and so they are.
+    keeps = keeps and not (fairness > 0 and problem.has_empty_users)
+    guess = state.rotation.T if keeps else None
     values, vectors, rest = backend.diagonalise(shared, problem.least_user_ridge, guess)
     U, V = (backend.empty(*x.shape) for x in (state.user_factors, state.item_factors))
     if rest is not None and state.unturned_users is not None:  # the basis in which they already were

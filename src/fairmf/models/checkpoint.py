@@ -31,7 +31,7 @@ from fairmf.io.strict_json import Malformed
 from fairmf.io.values import NotStorable, decode, encode
 from fairmf.models.base import IterativeModel
 from fairmf.models.factor_model import FactorModel
-from fairmf.models.fit_loop import NOT_IN_OLD_FILES, Callback, Reached, StateT
+from fairmf.models.fit_loop import NOT_IN_OLD_FILES, NOT_STORED, Callback, Reached, StateT
 from fairmf.models.problem import Problem
 from fairmf.models.registry import factor_models
 from fairmf.params import absent_values, settings_of
@@ -134,7 +134,7 @@ def take_apart(state: DataclassInstance, prefix: str, backend: Backend) -> tuple
     arrays: Arrays = {}
     for field in dataclasses.fields(state):
         name, value = f"{prefix}.{field.name}", getattr(state, field.name)
-        if value is None:  # only what a fit without features lacks
+        if value is None or field.metadata == NOT_STORED:  # None is only what a fit without features lacks
             continue
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             numbers[field.name], own = take_apart(value, name, backend)
@@ -157,7 +157,9 @@ def put_together(pattern: D, prefix: str, numbers: object, arrays: Arrays, backe
     values: Record = {}
     for field in dataclasses.fields(pattern):
         name, example = f"{prefix}.{field.name}", getattr(pattern, field.name)
-        if field.metadata == NOT_IN_OLD_FILES and name not in arrays and field.name not in numbers:
+        if field.metadata == NOT_STORED:
+            values[field.name] = example
+        elif field.metadata == NOT_IN_OLD_FILES and name not in arrays and field.name not in numbers:
             values[field.name] = None if hasattr(example, "shape") else example
         elif dataclasses.is_dataclass(example) and not isinstance(example, type):
             values[field.name] = put_together(example, name, numbers.get(field.name), arrays, backend)

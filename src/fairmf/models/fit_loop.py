@@ -50,6 +50,8 @@ NOTHING = "%s learned nothing, all its scores are almost 0: lower regularization
 
 NOT_IN_OLD_FILES = {"in_old_files": False}
 """Metadata of a state's field that older checkpoints lack: arrays are then None, all else as at the start."""
+NOT_STORED = {"stored": False}
+"""Metadata of a state's field that follows from the data and the settings: checkpoints leave it out."""
 
 
 @dataclass(frozen=True)

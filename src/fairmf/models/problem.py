@@ -96,6 +96,11 @@ class Problem:
         return self.user_side is not None or self.item_side is not None
 
     @cached_property
+    def has_empty_users(self) -> bool:
+        """Whether some users have no interactions."""
+        return bool((self.user_sums == 0).any())
+
+    @cached_property
     def user_sums(self) -> Vector:
         """The sum of every user's confidences."""
         return self.interactions.by_user.sums()
