@@ -7,7 +7,7 @@ from conftest import as_numpy, random_rows
 
 from fairmf import FairALS
 from fairmf.backends import numpy_arrays
-from fairmf.backends.numpy_arrays import CLEAR, NEARLY
+from fairmf.backends.numpy_arrays import CLEAR, LARGE, NEARLY, _largest_eigenvalue, fixed_signs
 from fairmf.backends.registry import get_backend
 from fairmf.data.interactions import Interactions
 
@@ -60,18 +60,20 @@ def test_diagonalise_gives_the_matrix_back_whatever_the_guess(backend, ridge, sh
 
 def test_the_cpu_backend_rounds_eigenvectors_only_where_the_ridge_is_clearly_larger():
     """What rounding to float32 adds to a matrix must be far below every ridge."""
-    backend, generator = get_backend("cpu"), np.random.default_rng(8)
-    basis = np.linalg.qr(generator.normal(size=(40, 40)))[0]
-    matrix = basis @ np.diag(np.geomspace(1e-6, 1.0, 40)) @ basis.T
+    backend, generator, d = get_backend("cpu"), np.random.default_rng(8), LARGE
+    basis = np.linalg.qr(generator.normal(size=(d, d)))[0]
+    matrix = basis @ np.diag(np.geomspace(1e-6, 1.0, d)) @ basis.T
     size = np.linalg.norm(matrix)
     for ridge, largest in ((0.0, 1e-14), (0.9 * CLEAR * size, 1e-14), (1.1 * CLEAR * size, 1e-2), (1.0, 1e-2)):
         values, vectors, _ = backend.diagonalise(matrix, ridge, None)
         assert values.dtype == vectors.dtype == np.float64
         off = np.abs(np.linalg.eigvalsh((vectors * values) @ vectors.T - matrix)).max()
         assert off < max(largest * ridge, 1e-14)
-        np.testing.assert_allclose(vectors.T @ vectors, np.eye(40), atol=1e-14 if largest < 1e-2 else 1e-5)
+        np.testing.assert_allclose(vectors.T @ vectors, np.eye(d), atol=1e-13 if largest < 1e-2 else 1e-5)
     assert off > 1e-10  # so that this test would see eigenvectors in float64
     assert np.isfinite(backend.diagonalise(1e39 * matrix, 1e39, None).values).all()  # beyond the range of float32
+    values, vectors, _ = backend.diagonalise(matrix[1:, 1:], 1.0, None)  # too small for float32 to save time
+    np.testing.assert_allclose((vectors * values) @ vectors.T, matrix[1:, 1:], atol=1e-14)
 
 
 def test_the_cpu_backend_keeps_a_guess_only_where_little_is_off_the_diagonal():
@@ -91,6 +93,15 @@ def test_the_cpu_backend_keeps_a_guess_only_where_little_is_off_the_diagonal():
     nearly = guess @ np.diag(np.linspace(1.0, 2.0, 40)) @ guess.T
     assert backend.diagonalise(nearly, 1e-3, guess).rest is not None
     assert backend.diagonalise(nearly, 1e-7, guess).rest is None
+
+
+def test_the_largest_eigenvalue_of_a_small_regular_part_is_found():
+    """The start of the power iteration must not be orthogonal to its eigenvectors, and its type that of the matrix."""
+    for at in (0, 17, 90):
+        matrix = np.zeros((128, 128), dtype=np.float32)
+        cycle = np.array([[0, 1, 0, -1], [1, 0, 1, 0], [0, 1, 0, 1], [-1, 0, 1, 0]])  # eigenvalues +-sqrt(2)
+        matrix[at : at + 4, at : at + 4] = cycle
+        assert _largest_eigenvalue(matrix, np.ones(128)) == pytest.approx(np.sqrt(2), rel=1e-3)
 
 
 def test_diagonalise_leaves_no_value_below_0(backend):
@@ -117,6 +128,7 @@ def test_diagonalise_fixes_the_signs_of_eigenvectors(backend):
 def test_a_fit_does_not_depend_on_the_signs_that_lapack_returns(name, clear, monkeypatch):
     """Neither with NumPy's eigenvectors in float64 nor with SciPy's in float32."""
     monkeypatch.setattr(numpy_arrays, "CLEAR", clear)
+    monkeypatch.setattr(numpy_arrays, "LARGE", 1)
     generator, calls = np.random.default_rng(5), []
     data = random_rows(60, 30)
 
@@ -139,6 +151,15 @@ def test_a_fit_does_not_depend_on_the_signs_that_lapack_returns(name, clear, mon
     assert {eigh.__module__.startswith("scipy") for eigh in calls} == {single}
     np.testing.assert_array_equal(found.user_factors, expected.user_factors)
     np.testing.assert_array_equal(found.item_factors, expected.item_factors)
+
+
+@pytest.mark.parametrize(("kind", "alike", "larger"), [("f4", 1e-5, 1e-3), ("f8", 1e-7, 1e-5)])
+def test_signs_do_not_depend_on_rounding(kind, alike, larger):
+    """Entries that differ by less than rounding count as ties: the first is made positive."""
+    columns = np.array([[-1.0, 1.0 + alike, 0.0], [-1.0, 1.0 + larger, 0.0]], dtype=kind).T
+    found = fixed_signs(columns)
+    assert found.dtype == kind
+    assert np.sign(found.T[:, :2]).tolist() == [[1, -1], [-1, 1]]
 
 
 def test_diagonalise_of_what_is_not_finite_is_nan(backend):

@@ -16,6 +16,7 @@ from fairmf.types import Array
 SUMMED_AT_ONCE = 8192  # rows whose products are computed at a time, to bound memory
 NEARLY = 0.3  # off the diagonal, beside diagonal + ridge: a step that ignores it stays below twice the best length
 ROUNDED = 1e-6  # ridges below this part of a matrix are lost when it is multiplied in float32
+LARGE = 128  # rows from which on float32 saves time that counts: eigenvectors of smaller matrices stay in float64
 CLEAR = 1e-3  # ridges above this part of a matrix: what rounding to float32 adds to it is far below them
 HUGE = 1e30  # ridges below this are far from the largest number of float32, and so are the matrices below them
 POWER_STEPS = 8  # of the power iteration that measures what is off the diagonal
@@ -64,9 +65,14 @@ class NumpyArrays(abc.ABC):
             np.fill_diagonal(turned, 0.0)
             if _largest_eigenvalue(turned, 1.0 / np.sqrt(values + ridge)) < NEARLY:
                 return Diagonalised(values, guess, turned.astype(np.float64))
-        rounded = self.dtype == np.float32 and CLEAR * np.linalg.norm(matrix) < ridge < HUGE
-        values, vectors = _single_eigenvectors(matrix) if rounded else np.linalg.eigh(matrix)
-        return Diagonalised(np.maximum(values, 0.0), np.ascontiguousarray(fixed_signs(vectors), dtype=np.float64))
+        rounded = self.dtype == np.float32 and len(matrix) >= LARGE and CLEAR * np.linalg.norm(matrix) < ridge < HUGE
+        # At 256 rows float32 takes little more than half as long. NumPy would compute in float64 whatever the type.
+        values, vectors = (
+            scipy.linalg.eigh(matrix.astype(np.float32), driver="evd", overwrite_a=True, check_finite=False)
+            if rounded else np.linalg.eigh(matrix)
+        )  # fmt: skip
+        values = np.maximum(values.astype(np.float64), 0.0)
+        return Diagonalised(values, np.ascontiguousarray(fixed_signs(vectors), dtype=np.float64))
 
     def column_products(self, this: Factors, other: Factors) -> Vector:
         """See contract."""
@@ -143,22 +149,14 @@ class NumpyArrays(abc.ABC):
         out[rows] = values
 
 
-def _single_eigenvectors(matrix: Matrix) -> tuple[Matrix, Matrix]:
-    """Return eigenvalues and eigenvectors, computed in float32. At 256 rows that takes two thirds of the time.
-
-    NumPy would compute them in float64 whatever the type.
-    """
-    values, vectors = scipy.linalg.eigh(matrix.astype(np.float32), driver="evd", overwrite_a=True, check_finite=False)
-    return values.astype(np.float64), vectors
-
-
 def _largest_eigenvalue(matrix: Factors, scale: Vector) -> float:
     """Return about the largest absolute eigenvalue of S M S for a symmetric M and the diagonal S; never more."""
     scale = scale.astype(matrix.dtype)
     scaled = matrix * scale[:, None]
     scaled *= scale
-    # Not symmetric in any way, so that no eigenvector is likely to be orthogonal to it.
-    vector = np.abs(scaled).sum(axis=0) * (1 + (np.arange(len(scaled)) * 40503 >> 8 & 1))
+    # Irregular, so that no eigenvector of a regular matrix is orthogonal to it.
+    irregular = 1.0 + np.arange(len(scaled)) * 0.6180339887 % 1.0
+    vector = np.abs(scaled).sum(axis=0) * irregular.astype(matrix.dtype)
     length = 1.0
     for _ in range(POWER_STEPS):
         if (size := np.linalg.norm(vector)) == 0.0:
