@@ -98,7 +98,7 @@ class Problem:
     @cached_property
     def has_empty_users(self) -> bool:
         """Whether some users have no interactions."""
-        return bool((self.user_sums == 0).any())
+        return bool(self.user_sums.min() == 0)
 
     @cached_property
     def user_sums(self) -> Vector:
