@@ -146,8 +146,8 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
             predicted = problem.backend.array(np.zeros(V.shape))
         value = objectives.objective(problem, U, V, t, user_map, item_map, (gramian_u, gramian))
         few = self.factors >= als_cg.MANY_FACTORS and sum(problem.interactions.shape) <= als_cg.FEW_ROWS * self.factors
-        guesses = (few or problem.backend.slow_eigenvectors) and self._effort(problem).steps == 1
-        guesses = guesses and self._solver(problem).epoch is None
+        one_step = self._solver(problem).epoch is None and self._effort(problem).steps == 1
+        guesses = one_step and (few or problem.backend.slow_eigenvectors)
         return als_cg.AlternatingState(
             U, V, q, gramian, merit_gramian, value, rotation, guesses=guesses,
             unturned_users=U if guesses and few and problem.holds_users else None,

@@ -176,10 +176,10 @@ def users(
     backend = problem.backend
     # Step 2. Copies, because the state must survive an epoch that is run again.
     shared = problem.unobserved_weight * state.item_gramian
-    keeps = state.guesses and not state.moves and effort.steps == 1
+    guess = state.rotation.T if state.guesses and not state.moves and effort.steps == 1 else None
     # Users without interactions are solved without what is off the diagonal: right only where q is 0, and so they are.
-    keeps = keeps and not (fairness > 0 and problem.has_empty_users)
-    guess = state.rotation.T if keeps else None
+    if guess is not None and fairness > 0 and problem.has_empty_users:
+        guess = None
     values, vectors, rest = backend.diagonalise(shared, problem.least_user_ridge, guess)
     U, V = (backend.empty(*x.shape) for x in (state.user_factors, state.item_factors))
     if rest is not None and state.unturned_users is not None:  # the basis in which they already were

@@ -160,7 +160,7 @@ def put_together(pattern: D, prefix: str, numbers: object, arrays: Arrays, backe
         if field.metadata == NOT_STORED:
             values[field.name] = example
         elif field.metadata == NOT_IN_OLD_FILES and name not in arrays and field.name not in numbers:
-            values[field.name] = None if hasattr(example, "shape") else example
+            values[field.name] = field.default
         elif dataclasses.is_dataclass(example) and not isinstance(example, type):
             values[field.name] = put_together(example, name, numbers.get(field.name), arrays, backend)
         elif hasattr(example, "shape") and not isinstance(example, np.generic):

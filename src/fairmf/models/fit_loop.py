@@ -49,7 +49,7 @@ LEARNED = 1e-6  # share of the loss at scores of 0 that a model must take away, 
 NOTHING = "%s learned nothing, all its scores are almost 0: lower regularization (now %g) or unobserved_weight (now %g)"
 
 NOT_IN_OLD_FILES = {"in_old_files": False}
-"""Metadata of a state's field that older checkpoints lack: arrays are then None, all else as at the start."""
+"""Metadata of a state's field that checkpoints of older versions lack: it then has its default."""
 NOT_STORED = {"stored": False}
 """Metadata of a state's field that follows from the data and the settings: checkpoints leave it out."""
 
