@@ -187,8 +187,15 @@ def test_the_cpu_backend_takes_many_rows_in_parts(monkeypatch):
     rows = random_rows(N, M, weighted=True)
     ridge, weights = 0.5 + generator.random(N), generator.random(N)
     own, rest = backend.array(generator.normal(size=(N, D))), 0.02 * generator.normal(size=(D, D))
-    found = []
+    found, sizes, shifts = [], [], cpu.CpuBackend._shifts
+
+    def noted(backend, step, this):
+        sizes.append(len(this))
+        return shifts(backend, step, this)
+
+    monkeypatch.setattr(cpu.CpuBackend, "_shifts", noted)
     for at_once in (cpu.SHIFTED_AT_ONCE, 1, 7):
+        sizes.clear()
         monkeypatch.setattr(cpu, "SHIFTED_AT_ONCE", at_once)
         this, other = random_factors(backend, N, M, D)
         step = HalfStep(
@@ -196,6 +203,8 @@ def test_the_cpu_backend_takes_many_rows_in_parts(monkeypatch):
             rest=rest + rest.T, own=own,
         )  # fmt: skip
         found.append((this, backend.improve(step, this, Effort(1))))
+        assert sum(sizes) == N
+        assert max(sizes) == min(N, at_once)
     for this, sums in found[1:]:
         np.testing.assert_allclose(this, found[0][0], rtol=1e-6, atol=1e-6)
         np.testing.assert_allclose(sums, found[0][1], rtol=1e-6)
