@@ -401,11 +401,12 @@ def test_rows_of_every_length_and_any_number_of_factors(backend, weighted, d):
     this, other = random_factors(backend, 6, 2600, d, scale=0.3 / np.sqrt(d))
     reference = get_backend("reference")
     ridge, zero = np.full(6, 3.0), np.zeros(d)
-    expected = as_numpy(this, float).copy()
+    begin = as_numpy(this, float).copy()
     step = HalfStep(backend, rows, other, np.ones(d), ridge, zero)
     exactly = replace(step, backend=reference, other=as_numpy(other, float))
     with backend.threads(2):
-        for steps in (1, 2):
+        for steps in (1, 2, 4):
+            this, expected = backend.array(begin), begin.copy()
             sums = backend.improve(step, this, Effort(steps, relaxation=1.3))
             wanted = reference.improve(exactly, expected, Effort(steps, relaxation=1.3))
             np.testing.assert_allclose(as_numpy(this), expected, atol=10 * backend.tolerance)

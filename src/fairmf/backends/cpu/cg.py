@@ -16,8 +16,10 @@ from fairmf.backends.cpu.simd import (
     curvature_of_four,
     first_direction,
     first_line,
+    next_direction,
     pull_of_eight,
     pull_of_four,
+    step_residual,
     take_step,
 )
 from fairmf.kernels import kernel
@@ -151,22 +153,26 @@ def _improve_block(
                 size += h[k] * x[k] * x[k]
             goal = max(goal, accuracy * accuracy * size)
         # 3. Steps: length = rz / p'Hp minimises the quadratic along p.
-        for step in range(steps):
-            if not rz > goal:
-                break
+        if steps > 1:
+            for k in range(d):
+                hp[k] = none
+        for step in range(steps if rz > goal else 0):
             if vector is not None:
                 tp = _dot(vector, p)
             if step + 1 == steps:
                 curvature = _curvature_pass(indices, weights, start, stop, other, p, addresses, columns, confidences)
             else:  # -H p, but for its diagonal
-                for k in range(d):
-                    hp[k] = none if vector is None else -pull * tp * vector[k]
+                if vector is not None:
+                    for k in range(d):
+                        hp[k] = -pull * tp * vector[k]
                 curvature = _pull_pass(
                     indices, weights, start, stop, other, p, none, addresses, columns, confidences, hp
                 )
             # p'Hp = curvature (the entries' part) + shared. For the first p = r / h, shared is r.p.
             shared = rz
-            if step > 0 or vector is not None:
+            if step > 0:
+                shared, slope = products[0], products[1]
+            elif vector is not None:
                 shared = slope = none
                 for k in range(d):
                     shared += h[k] * p[k] * p[k]
@@ -183,22 +189,19 @@ def _improve_block(
             # The loss is a parabola in the step's length whose coefficients are known: no pass over entries is needed.
             loss += np.float64(length) * (np.float64(length) * curvature - 2.0 * np.float64(slope))
             square = take_step(length, p, x)
-            if step + 1 < steps:  # the next direction, conjugate to this one; after the last step none is needed
-                before = rz
-                rz = np.float32(0.0)
+            if step + 1 == steps:  # no further direction is needed
+                break
+            before = rz
+            rz = step_residual(length, p, h, hp, r)  # hp is now the residual divided by h
+            if vector is not None:
+                tx += length * tp
+                loaded = _dot(th, r)
+                rz -= gain * loaded * loaded
                 for k in range(d):
-                    r[k] += length * (hp[k] - h[k] * p[k])
-                    rz += r[k] * r[k] / h[k]
-                if vector is not None:
-                    tx += length * tp
-                    loaded = _dot(th, r)
-                    rz -= gain * loaded * loaded
-                beta = rz / before
-                for k in range(d):
-                    p[k] = r[k] / h[k] + beta * p[k]
-                if vector is not None:
-                    for k in range(d):
-                        p[k] -= gain * loaded * th[k]
+                    hp[k] -= gain * loaded * th[k]
+            if not rz > goal:
+                break
+            next_direction(rz / before, hp, h, r, shift, x, p, products)  # conjugate to the one before; hp is 0 again
         # 4. Sums for the objective, which cost no further pass over the entries.
         if square < none:
             square = _dot(x, x)

@@ -193,6 +193,11 @@ class _Part:
         load = cgutils.get_or_insert_function(b.module, kind, f"llvm.masked.load.v{LANES}f32.p0v{LANES}f32")
         return b.call(load, [b.bitcast(pointer, WIDE.as_pointer()), INT(4), self.mask, ZEROS])
 
+    def read_divisor(self, row: ir.Value) -> ir.Value:
+        """Read numbers to divide by: beyond the end they are 1, so that nothing is divided by 0."""
+        ones = ir.Constant(WIDE, [1.0] * LANES)
+        return self.read(row) if self.mask is None else self.builder.select(self.mask, self.read(row), ones)
+
     def write(self, row: ir.Value, vector: ir.Value) -> None:
         b, pointer = self.builder, _place(self.builder, row, self.at)
         if self.mask is None:
@@ -342,9 +347,7 @@ def first_direction(_typing, r, h, shift, x, p, sums):
         totals = [cgutils.alloca_once_value(b, ZEROS) for _ in range(3)]
 
         def add(part: _Part) -> None:
-            rest, slope = part.read(left), part.read(slopes)
-            if part.mask is not None:  # beyond the end 0 / 1 instead of 0 / 0
-                slope = b.select(part.mask, slope, ir.Constant(WIDE, [1.0] * LANES))
+            rest, slope = part.read(left), part.read_divisor(slopes)
             direction = b.fdiv(rest, slope)
             part.write(out, direction)
             entries = _times_plus(b, slope, part.read(own), b.fadd(rest, part.read(moved)))
@@ -377,6 +380,61 @@ def take_step(_typing, length, p, x):
 
         _each_part(b, _length(context, b, x, arguments[2]), add)
         return _total(b, b.load(total))
+
+    return signature, code
+
+
+@intrinsic
+def step_residual(_typing, length, p, h, hp, r):
+    """Set r += length (hp - h p), then hp = r / h; return r.hp.   in: length, p, h   in and out: hp, r"""
+    signature = types.float32(types.float32, p, h, hp, r)
+
+    def code(context, b, _signature, arguments):
+        kinds = zip((p, h, hp, r), arguments[1:], strict=True)
+        direction, slopes, product, left = (_array(context, b, *pair) for pair in kinds)
+        far, total = _repeated(b, arguments[0]), cgutils.alloca_once_value(b, ZEROS)
+
+        def add(part: _Part) -> None:
+            slope = part.read_divisor(slopes)
+            change = b.fsub(part.read(product), b.fmul(slope, part.read(direction), flags=MAY_FUSE), flags=MAY_FUSE)
+            rest = _times_plus(b, far, change, part.read(left))
+            part.write(left, rest)
+            conditioned = b.fdiv(rest, slope)
+            part.write(product, conditioned)
+            b.store(_times_plus(b, rest, conditioned, b.load(total)), total)
+
+        _each_part(b, _length(context, b, r, arguments[4]), add)
+        return _total(b, b.load(total))
+
+    return signature, code
+
+
+@intrinsic
+def next_direction(_typing, beta, z, h, r, shift, x, p, sums):
+    """Set p = z + beta p, then z to 0, and the first two of `sums` to p.(h p) and p.(r + shift + h x).
+
+    in: beta, h, r, shift, x   in and out: z, p   out: sums
+    """
+    signature = types.void(types.float32, z, h, r, shift, x, p, sums)
+
+    def code(context, b, _signature, arguments):
+        kinds = zip((z, h, r, shift, x, p, sums), arguments[1:], strict=True)
+        conditioned, slopes, left, moved, own, direction, result = (_array(context, b, *pair) for pair in kinds)
+        kept, totals = _repeated(b, arguments[0]), [cgutils.alloca_once_value(b, ZEROS) for _ in range(2)]
+
+        def add(part: _Part) -> None:
+            slope = part.read(slopes)
+            turned = _times_plus(b, kept, part.read(direction), part.read(conditioned))
+            part.write(direction, turned)
+            part.write(conditioned, ZEROS)
+            entries = _times_plus(b, slope, part.read(own), b.fadd(part.read(left), part.read(moved)))
+            for total, other in zip(totals, (b.fmul(slope, turned), entries), strict=True):
+                b.store(_times_plus(b, turned, other, b.load(total)), total)
+
+        _each_part(b, _length(context, b, p, arguments[6]), add)
+        for e, total in enumerate(totals):
+            b.store(_total(b, b.load(total)), _place(b, result, e))
+        return context.get_dummy_value()
 
     return signature, code
 
