@@ -68,8 +68,10 @@ class NumpyArrays(abc.ABC):
         rounded = self.dtype == np.float32 and len(matrix) >= LARGE and CLEAR * np.linalg.norm(matrix) < ridge < HUGE
         # At 256 rows float32 takes little more than half as long. NumPy would compute in float64 whatever the type.
         values, vectors = (
-            scipy.linalg.eigh(matrix.astype(np.float32), driver="evd", overwrite_a=True, check_finite=False)
-            if rounded else np.linalg.eigh(matrix)
+            # Transposed, because LAPACK wants columns that are contiguous.
+            scipy.linalg.eigh(
+                matrix.astype(np.float32).T, lower=False, driver="evd", overwrite_a=True, check_finite=False
+            ) if rounded else np.linalg.eigh(matrix)
         )  # fmt: skip
         values = np.maximum(values.astype(np.float64), 0.0)
         return Diagonalised(values, np.ascontiguousarray(fixed_signs(vectors), dtype=np.float64))

@@ -137,13 +137,14 @@ class CpuBackend(NumpyArrays):
         run(reductions.observed_loss_parts, len(parts), *rows, this, other, bounds, out=(parts,), work=work)
         return float(parts.sum())
 
-    def multiply(self, this: Factors, matrix: Matrix, out: Factors) -> None:
-        """See contract."""
+    def multiply(self, this: Factors, matrix: Matrix, out: Factors, added: Vector | None = None) -> None:
+        """See contract. The vector `added`, if given, is added to every row of the product."""
         single = np.ascontiguousarray(matrix, dtype=np.float32)
         packed = self._panels(*single.shape)
         run(products.pack_columns, len(packed), single, out=(packed,), work=single.size)
         blocks, work = -(-len(this) // products.ROWS_AT_ONCE), 2 * this.size * single.shape[1]
-        run(products.multiply, blocks, this, packed, out=(out,), work=work)
+        vector = np.empty(0, dtype=np.float32) if added is None else added.astype(np.float32)
+        run(products.multiply, blocks, this, packed, vector, out=(out,), work=work)
 
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """See contract."""
@@ -208,14 +209,12 @@ class CpuBackend(NumpyArrays):
         """Return what is subtracted from the right-hand side of each row: the shift, its own part, and rest x_i."""
         shifts = self.empty(*this.shape)
         if step.rest is None:
-            shifts.fill(0.0)
+            shifts[:] = step.shift
         else:
-            self.multiply(this, step.rest, shifts)
-            shifts[np.diff(step.rows.indptr) == 0] = 0.0
+            self.multiply(this, step.rest, shifts, step.shift)
+            shifts[np.diff(step.rows.indptr) == 0] = step.shift
         if step.own is not None:
             shifts -= step.own
-        if step.shift.any():
-            self.add_vector(step.shift, shifts)
         return shifts
 
     def _add_entries(self, step: HalfStep, this: Factors, target: float, out: Factors) -> None:

@@ -31,10 +31,10 @@ def pack_columns(low, high, matrix, out):
 
 
 @kernel
-def multiply(low, high, this, packed, out):
+def multiply(low, high, this, packed, added, out):
     """Set out = X M for a packed matrix M, low to high times ROWS_AT_ONCE rows; `out` may be `this`.
 
-    in: this, packed   out: out
+    The vector `added`, unless it is empty, is added to every row.   in: this, packed, added   out: out
     """
     d, m = this.shape[1], out.shape[1]
     source, tile = np.zeros(ROWS_AT_ONCE * d, dtype=np.float32), np.empty(TILE_ROWS * TILE_COLUMNS, dtype=np.float32)
@@ -56,6 +56,9 @@ def multiply(low, high, this, packed, out):
                 for row in range(min(TILE_ROWS, count - i)):
                     for c in range(min(TILE_COLUMNS, m - first)):
                         out[start + i + row, first + c] = tile[row * TILE_COLUMNS + c]
+        for i in range(start, start + count):
+            for k in range(len(added)):
+                out[i, k] += added[k]
 
 
 @kernel
