@@ -151,9 +151,12 @@ def test_every_variable_and_the_objective_must_be_finite(factor, other, wrong):
     settings = {"regularization": 0.1, "regularization_exponent": 1.0, "unobserved_weight": 0.1, "backend": "cpu"}
     problem = problem_for(DATA, 0.0, settings)
     start = OddState(*random_factors(problem.backend, *DATA.shape, 2), 1.0)
-    with pytest.raises(NotFinite, match=f"Stub: {wrong} is not finite any more in epoch 1. Do less.") as error:
-        fit_loop.run(Stub(factor, other), problem, start, snapshot=lambda state: None)
-    assert error.value.state is start
+    # Without F, nothing but the factors shows that they are not finite.
+    for every in (1, 0)[: 1 if wrong == "the objective" else 2]:
+        with pytest.raises(NotFinite, match=f"Stub: {wrong} is not finite any more in epoch 1. Do less.") as error:
+            options = fit_loop.Options("Stub", objective_every=every)
+            fit_loop.run(Stub(factor, other), problem, start, lambda state: None, options)
+        assert error.value.state is start
 
 
 def test_the_start_is_that_of_the_documented_seed_and_scale():

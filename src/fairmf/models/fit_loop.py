@@ -349,9 +349,11 @@ def _finished(model: Trainable[S], problem: Problem, reached: Reached[S], option
 
 def _not_finite(problem: Problem, state: object, value: Objective | None) -> str | None:
     """Return the name of the first variable, or the objective, that holds NaN or infinity; None if none does."""
+    # F is a sum of the squares of all factors, so they are finite where F is.
+    known = value is not None and np.isfinite(value.total)
     for name, part in vars(state).items():
         if getattr(part, "ndim", 0) == 2 and part.dtype == problem.backend.dtype:
-            finite = problem.backend.all_finite(part)
+            finite = known or problem.backend.all_finite(part)
         elif isinstance(part, (int, float, np.floating)) or hasattr(part, "ndim"):
             finite = bool(np.isfinite(part).all())
         else:
