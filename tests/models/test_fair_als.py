@@ -62,6 +62,21 @@ def test_the_last_half_step_of_the_fast_solver_is_converged(name, weighted, fair
     assert gradient < 2e-3 * start
 
 
+@pytest.mark.parametrize(("fairness", "weight"), [(1.0, 1.0), (1e3, 1.0), (1.0, 30.0)])
+def test_the_last_half_step_finds_the_coupling_however_strong_it_is(fairness, weight):
+    """Where a correction of q is small beside q, what q misses may still be large."""
+    data = synthetic(400, 200, 8_000)
+    model = paper_als(factors=16, fairness=fairness, backend="cpu", unobserved_weight=0.9)
+    problem, state = posed(model, data, np.full(200, weight))
+    assert not model._effort(problem).sampled
+    for _ in range(6):
+        state = model.epoch(problem, state)
+    done, exact = model.finish(problem, state), als_exact.finish(problem, state, fairness)
+    ours, least = (objective(problem, x.user_factors, x.item_factors).total for x in (done, exact))
+    assert ours == pytest.approx(least, rel=2e-6)
+    assert state.objective.total > least * (1 + 2e-5)  # the half-step has something to do
+
+
 def test_dropping_the_correction_of_q_breaks_that(monkeypatch):
     monkeypatch.setattr(als_cg, "corrected", lambda backend, q, *_: (q, np.zeros_like(q)))
     model = paper_als(factors=D, fairness=1.0, backend="reference", regularization=0.05)
@@ -170,6 +185,22 @@ def test_turning_the_dial_up_lowers_the_items_average_scores():
         np.linalg.norm(model.item_factors @ model.with_fairness(psi).user_factors.mean(axis=0)) for psi in (0, 1, 3)
     ]
     assert merit[0] > merit[1] > merit[2]
+
+
+@pytest.mark.parametrize("solver", ["eigenbasis_cg", "cholesky", "subspace", "alternating_subspace"])
+def test_the_mean_user_that_a_state_carries_is_that_of_its_users(solver):
+    """The next half-step takes it for the mean; a mean that is left from another state would move all users."""
+    model = paper_als(factors=D, solver=solver, block_size=2)
+    problem, state = posed(model, SMALL[False])
+    for _ in range(3):
+        np.testing.assert_allclose(state.mean_user, state.user_factors.mean(axis=0), atol=1e-6)
+        state = model.epoch(problem, state)
+    exact = als_exact.epoch(problem, state, 1.0)  # where F rose too often
+    np.testing.assert_allclose(exact.mean_user, exact.user_factors.mean(axis=0), atol=1e-6)
+    # States of checkpoints from older versions lack it: it is computed.
+    known, unknown = (model.epoch(problem, dataclasses.replace(state, mean_user=t)) for t in (state.mean_user, None))
+    np.testing.assert_allclose(unknown.user_factors, known.user_factors, atol=1e-5)
+    assert model.finish(problem, state).mean_user is None
 
 
 # -- safeguard and settings -----------------------------------------------------------------------------------------

@@ -140,8 +140,8 @@ def seconds(sizes: Sizes, rates: Rates, cores: int = 1) -> Seconds:
 
 
 def calls(sizes: Sizes) -> int:
-    """Return the number of requests of an epoch: about ten to every shard, and two for each edge of the tree."""
-    return sizes.shards * (10 + 2 * (sizes.steps + 1))
+    """Return the number of requests of an epoch: about eight to every shard, and two for each edge of the tree."""
+    return sizes.shards * (8 + 2 * (sizes.steps + 1))
 
 
 def broadcast_seconds(sizes: Sizes, rates: Rates) -> float:

@@ -149,7 +149,7 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         one_step = self._solver(problem).epoch is None and self._effort(problem).steps == 1
         guesses = one_step and (few or problem.backend.slow_eigenvectors)
         return als_cg.AlternatingState(
-            U, V, q, gramian, merit_gramian, value, rotation, guesses=guesses,
+            U, V, q, gramian, merit_gramian, value, rotation, mean_user=t, guesses=guesses,
             unturned_users=U if guesses and few and problem.holds_users else None,
             user_map=user_map, item_map=item_map, item_predicted=predicted,
         )  # fmt: skip

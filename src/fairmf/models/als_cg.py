@@ -39,6 +39,8 @@ class AlternatingState(State):
     objective: Objective
     rotation: Matrix
     """Turns the basis of the last users' half-step into that of the items', in which the factors are."""
+    mean_user: Vector | None = field(default=None, metadata=NOT_IN_OLD_FILES)
+    """The mean of the users, in the factors' basis; None after the last half-step, and in old checkpoints."""
     unturned_users: Factors | None = field(default=None, metadata=NOT_IN_OLD_FILES)
     """The users in the basis of their half-step: the next one may keep it, and then needs no product for them. None
     where no basis is kept, where there are many rows, and where users are in other processes."""
@@ -72,11 +74,12 @@ LIGHT = EpochEffort(steps=1, relaxation=1.3)
 # A second step where one is not enough: with a small unobserved weight, which leaves the preconditioner little but L2,
 # and under strong fairness, which moves q far in an epoch.
 FIRM = EpochEffort(steps=2, relaxation=1.3)
+MOST_STEPS = 100  # of rows that stop as soon as they are solved
 # Close to the exact half-step, for data on which the preconditioner is weak. Rows stop as soon as they are done.
-THOROUGH = EpochEffort(steps=100, rounds=10, tolerance=1e-4, sampled=True)
-# The rounds before the last half-step: each leaves a tenth of the rows' residual, which the next one's q moves anyway.
-# A correction of q leaves a tenth of what it corrects, so q is known to .1 % (F to a millionth) after the last one.
-SETTLING = EpochEffort(steps=100, rounds=10, tolerance=0.1, settled=1e-2)
+THOROUGH = EpochEffort(steps=MOST_STEPS, rounds=10, tolerance=1e-4, sampled=True)
+# The rounds before the last half-step. Two steps a row are enough, because the next correction moves q anyway. At
+# fairness 1, a correction leaves a tenth of what it corrects: q is known to .1 % (F to a millionth) after the last one.
+SETTLING = EpochEffort(steps=2, rounds=10, tolerance=0.1, settled=2e-2)
 MOVING = 0.03  # an epoch that lowers F by more than this part of it moves the bases too far to be kept in the next one
 # With so many factors, and so few users and items per factor, eigenvectors take long beside products over the rows.
 MANY_FACTORS, FEW_ROWS = 128, 48
@@ -93,7 +96,8 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     common, own = problem.lambda_f, None
     if (weights := problem.fairness_squares) is not None:
         common, own = problem.fairness_pull(weights, t)
-    matrix = problem.unobserved_weight * gramian_u + common * np.outer(t, t)
+    matrix = problem.unobserved_weight * gramian_u
+    matrix += np.outer(common * t, t)
     guess = done.rotation.T if state.guesses and not state.moves and effort.steps == 1 else None
     values, vectors, rest = backend.diagonalise(matrix, problem.least_item_ridge, guess)
     unturned = None if state.unturned_users is None else U
@@ -148,7 +152,7 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     return replace(
         state, user_factors=U, item_factors=V, coupling=q, item_gramian=gramian_v, merit_gramian=merit_gramian,
         objective=value, user_gradient=user_gradient, item_gradient=item_gradient, rotation=vectors,
-        unturned_users=unturned, moves=value.total < (1 - MOVING) * state.objective.total,
+        mean_user=t, unturned_users=unturned, moves=value.total < (1 - MOVING) * state.objective.total,
         user_map=user_map, item_map=item_map, item_predicted=predicted,
     )  # fmt: skip
 
@@ -205,9 +209,8 @@ def users(
     if fairness > 0:
         response = (sampled_response if effort.sampled else grouped_response)(problem, values, V)
 
-    def correct(q: Vector) -> tuple[Vector, Vector]:
-        """Return the q that fits the present users, and the mean user after moving all by their response to it."""
-        t = backend.mean(U)
+    def correct(q: Vector, t: Vector) -> tuple[Vector, Vector]:
+        """Return the q that fits users with the mean t, and their mean after moving all by their response to it."""
         off_diagonal = None if rest is None or strength.ndim == 2 else fairness * (rest @ t)
         better, change = corrected(backend, q, t, strength, response, off_diagonal)
         backend.add_vector(change, U)
@@ -217,14 +220,15 @@ def users(
     step = HalfStep(backend, problem.interactions.by_user, V, values, problem.user_ridge, q, rest=rest, own=own)
     squared_residual = 0.0
     if fairness > 0:
-        q, t = correct(q)  # V, and so G_V, has moved since q was set
+        # V, and so G_V, has moved since q was set.
+        q, t = correct(q, backend.mean(U) if state.mean_user is None else vectors.T @ state.mean_user)
     rounds = effort.rounds if fairness > 0 else 1
     for number in range(rounds):
         sums = backend.improve(replace(step, shift=q), U, effort)
         squared_residual = squared_residual if number else sums.squared_residual
         if fairness > 0:
             before = q
-            q, t = correct(q)
+            q, t = correct(q, backend.mean(U))
             # The norms are read only if another round may follow: reading them waits for the device.
             if number + 1 < rounds and np.linalg.norm(q - before) <= effort.settled * np.linalg.norm(q):
                 break
@@ -237,9 +241,11 @@ def finish(problem: Problem, state: AlternatingState, fairness: float, sampled: 
     """Solve the users' half-step to convergence: stored users then equal their own fold-in with the q that is kept."""
     backend = problem.backend
     # The tolerance is for backends that ignore the accuracy, and for rows that start at 0.
-    last = EpochEffort(SETTLING.steps, tolerance=1e-5, accuracy=0.02 * backend.tolerance)
-    # The response is sampled on hard data, where the error that a loose tolerance leaves would show in F.
-    rounds = replace(SETTLING, sampled=True, tolerance=1e-3, settled=1e-4) if sampled else SETTLING
+    last = EpochEffort(MOST_STEPS, tolerance=1e-5, accuracy=0.02 * backend.tolerance)
+    # A correction moves q by only about 1 / (1 + fairness) of what it misses.
+    rounds = replace(SETTLING, settled=SETTLING.settled / (1.0 + fairness * problem.largest_fairness_square))
+    if sampled:  # as on hard data, where the error that a loose tolerance leaves would show in F
+        rounds = replace(rounds, steps=MOST_STEPS, sampled=True, tolerance=1e-3, settled=1e-4)
     done = users(problem, state, fairness, rounds if fairness > 0 else last, keep_map=True)
     rows, V = problem.interactions.by_user, done.item_factors
     if fairness > 0:  # q stays fixed from here on: solve the rows to convergence for it
@@ -252,7 +258,7 @@ def finish(problem: Problem, state: AlternatingState, fairness: float, sampled: 
     return replace(
         state, user_factors=done.user_factors, item_factors=V, coupling=done.coupling,
         item_gramian=gramian, merit_gramian=problem.merit_gramian(V, gramian), user_map=done.user_map,
-        item_map=item_map, item_predicted=predicted, unturned_users=None,
+        item_map=item_map, item_predicted=predicted, unturned_users=None, mean_user=None,
     )  # fmt: skip
 
 
@@ -263,7 +269,7 @@ def finish(problem: Problem, state: AlternatingState, fairness: float, sampled: 
 # (docs/mathematics.md 5). G_W = V' W^2 V is G_V unless items have fairness weights.
 
 SAMPLE = 512  # users whose exact response stands for all
-GROUPS = 256  # groups of users with equal weight; beyond this many, neighbouring groups are merged
+GROUPS = 64  # groups of users with equal weight; beyond this many, neighbouring groups are merged
 
 
 @dataclass(frozen=True)

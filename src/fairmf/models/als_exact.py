@@ -19,7 +19,8 @@ def users(problem: Problem, state: AlternatingState, fairness: float) -> Alterna
     own = feature_maps.own_right(problem.backend, problem.user_side, state.user_map)
     if fairness > 0:
         q = exact_coupling(problem, V, state.item_gramian, state.merit_gramian, fairness, own)
-    return replace(state, user_factors=problem.backend.solve(problem.user_half_step(V, shift=q, own=own)), coupling=q)
+    U = problem.backend.solve(problem.user_half_step(V, shift=q, own=own))
+    return replace(state, user_factors=U, coupling=q, mean_user=None)
 
 
 def finish(problem: Problem, state: AlternatingState, fairness: float) -> AlternatingState:
@@ -41,6 +42,6 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float) -> Alterna
     V = backend.solve(problem.item_half_step(U, t, gramian_u, own))
     gramian = backend.gramian(V)
     return replace(
-        after, item_factors=V, item_gramian=gramian, merit_gramian=problem.merit_gramian(V, gramian),
+        after, item_factors=V, item_gramian=gramian, merit_gramian=problem.merit_gramian(V, gramian), mean_user=t,
         objective=objective(problem, U, V, t, user_map, item_map, (gramian_u, gramian)), item_map=item_map,
     )  # fmt: skip

@@ -108,4 +108,6 @@ def _done(problem: Problem, state: AlternatingState, V: Factors, gramian_u: Matr
     merit_gramian = problem.merit_gramian(V, gramian_v)
     maps, gramians = (state.user_map, state.item_map), (gramian_u, gramian_v)
     value = objective(problem, state.user_factors, V, t, *maps, gramians)
-    return replace(state, item_factors=V, item_gramian=gramian_v, merit_gramian=merit_gramian, objective=value)
+    return replace(
+        state, item_factors=V, item_gramian=gramian_v, merit_gramian=merit_gramian, objective=value, mean_user=t
+    )
