@@ -154,8 +154,7 @@ def test_every_variable_and_the_objective_must_be_finite(factor, other, wrong):
     # Without F, nothing but the factors shows that they are not finite.
     for every in (1, 0)[: 1 if wrong == "the objective" else 2]:
         with pytest.raises(NotFinite, match=f"Stub: {wrong} is not finite any more in epoch 1. Do less.") as error:
-            options = fit_loop.Options("Stub", objective_every=every)
-            fit_loop.run(Stub(factor, other), problem, start, lambda state: None, options)
+            fit_loop.run(Stub(factor, other), problem, start, None, fit_loop.Options("Stub", objective_every=every))
         assert error.value.state is start
 
 

@@ -66,13 +66,15 @@ class NumpyArrays(abc.ABC):
             if _largest_eigenvalue(turned, 1.0 / np.sqrt(values + ridge)) < NEARLY:
                 return Diagonalised(values, guess, turned.astype(np.float64))
         rounded = self.dtype == np.float32 and len(matrix) >= LARGE and CLEAR * np.linalg.norm(matrix) < ridge < HUGE
-        # At 256 rows float32 takes little more than half as long. NumPy would compute in float64 whatever the type.
-        values, vectors = (
-            # Transposed, because LAPACK wants columns that are contiguous.
-            scipy.linalg.eigh(
-                matrix.astype(np.float32).T, lower=False, driver="evd", overwrite_a=True, check_finite=False
-            ) if rounded else np.linalg.eigh(matrix)
-        )  # fmt: skip
+        if rounded:
+            # At 256 rows float32 takes little more than half as long. NumPy would compute in float64 whatever the type.
+            # LAPACK wants contiguous columns, which the transpose of this symmetric matrix has.
+            columns = matrix.astype(np.float32).T
+            values, vectors = scipy.linalg.eigh(
+                columns, lower=False, driver="evd", overwrite_a=True, check_finite=False
+            )
+        else:
+            values, vectors = np.linalg.eigh(matrix)
         values = np.maximum(values.astype(np.float64), 0.0)
         return Diagonalised(values, np.ascontiguousarray(fixed_signs(vectors), dtype=np.float64))
 
@@ -168,7 +170,7 @@ def _largest_eigenvalue(matrix: Factors, scale: Vector) -> float:
     return length
 
 
-def fixed_signs(vectors: Matrix) -> Matrix:
+def fixed_signs(vectors: Array) -> Array:
     """Flip eigenvectors (columns) so that the largest entry of each is positive; on ties the first entry decides.
 
     The sign of an eigenvector is arbitrary, and the one LAPACK returns depends on rounding. Without this rule two

@@ -8,19 +8,27 @@ ones, and eight sums are under way at once; the last entries of a row four at a 
 from __future__ import annotations
 
 import numpy as np
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from fairmf.backends.cpu.simd import (
     LINE,
-    begin_row,
+    MAY_FUSE,
+    ZEROS,
+    Part,
     curvature_of_eight,
     curvature_of_four,
-    first_direction,
+    each_part,
+    element,
     first_line,
-    next_direction,
+    lane_total,
+    length_of,
+    pointer_to,
     pull_of_eight,
     pull_of_four,
-    step_residual,
-    take_step,
+    repeated,
+    times_plus,
 )
 from fairmf.kernels import kernel
 
@@ -83,6 +91,141 @@ def _curvature_pass(indices, weights, start, stop, other, p, addresses, columns,
         else:
             curvature += np.float64(curvature_of_four(at, own, other, p))
     return curvature
+
+
+# -- a row's own vectors ----------------------------------------------------------------------------------------------
+#
+# LLVM would not vectorise these loops: before each, it would have to check whether any two of so many arrays overlap.
+
+
+@intrinsic
+def begin_row(_typing, diagonal, ridge, shift, x, h, r):
+    """Set h = diagonal + ridge and r = -shift - h x.   in: diagonal, ridge, shift, x   out: h, r"""
+    signature = types.void(diagonal, types.float32, shift, x, h, r)
+
+    def code(context, b, _signature, arguments):
+        kinds = zip((diagonal, shift, x, h, r), (arguments[0], *arguments[2:]), strict=True)
+        shared, moved, own, slopes, out = (pointer_to(context, b, *pair) for pair in kinds)
+        added = repeated(b, arguments[1])
+
+        def add(part: Part) -> None:
+            slope = b.fadd(part.read(shared), added)
+            part.write(slopes, slope)
+            part.write(out, b.fneg(times_plus(b, slope, part.read(own), part.read(moved))))
+
+        each_part(b, length_of(context, b, x, arguments[3]), add)
+        return context.get_dummy_value()
+
+    return signature, code
+
+
+@intrinsic
+def first_direction(_typing, r, h, shift, x, p, sums):
+    """Set p = r / h, and the first three of `sums` to r.p, r.r and p.(r + shift + h x).
+
+    in: r, h, shift, x   out: p, sums
+    """
+    signature = types.void(r, h, shift, x, p, sums)
+
+    def code(context, b, _signature, arguments):
+        kinds = zip((r, h, shift, x, p, sums), arguments, strict=True)
+        left, slopes, moved, own, out, result = (pointer_to(context, b, *pair) for pair in kinds)
+        totals = [cgutils.alloca_once_value(b, ZEROS) for _ in range(3)]
+
+        def add(part: Part) -> None:
+            rest, slope = part.read(left), part.read_divisor(slopes)
+            direction = b.fdiv(rest, slope)
+            part.write(out, direction)
+            entries = times_plus(b, slope, part.read(own), b.fadd(rest, part.read(moved)))
+            for total, (one, other) in zip(
+                totals, ((rest, direction), (rest, rest), (direction, entries)), strict=True
+            ):
+                b.store(times_plus(b, one, other, b.load(total)), total)
+
+        each_part(b, length_of(context, b, x, arguments[3]), add)
+        for e, total in enumerate(totals):
+            b.store(lane_total(b, b.load(total)), element(b, result, e))
+        return context.get_dummy_value()
+
+    return signature, code
+
+
+@intrinsic
+def take_step(_typing, length, p, x):
+    """Set x += length p; return x.x.   in: length, p   in and out: x"""
+    signature = types.float32(types.float32, p, x)
+
+    def code(context, b, _signature, arguments):
+        far, direction = repeated(b, arguments[0]), pointer_to(context, b, p, arguments[1])
+        own, total = pointer_to(context, b, x, arguments[2]), cgutils.alloca_once_value(b, ZEROS)
+
+        def add(part: Part) -> None:
+            moved = times_plus(b, far, part.read(direction), part.read(own))
+            part.write(own, moved)
+            b.store(times_plus(b, moved, moved, b.load(total)), total)
+
+        each_part(b, length_of(context, b, x, arguments[2]), add)
+        return lane_total(b, b.load(total))
+
+    return signature, code
+
+
+@intrinsic
+def step_residual(_typing, length, p, h, hp, r):
+    """Set r += length (hp - h p), then hp = r / h; return r.hp.   in: length, p, h   in and out: hp, r"""
+    signature = types.float32(types.float32, p, h, hp, r)
+
+    def code(context, b, _signature, arguments):
+        kinds = zip((p, h, hp, r), arguments[1:], strict=True)
+        direction, slopes, product, left = (pointer_to(context, b, *pair) for pair in kinds)
+        far, total = repeated(b, arguments[0]), cgutils.alloca_once_value(b, ZEROS)
+
+        def add(part: Part) -> None:
+            slope = part.read_divisor(slopes)
+            change = b.fsub(part.read(product), b.fmul(slope, part.read(direction), flags=MAY_FUSE), flags=MAY_FUSE)
+            rest = times_plus(b, far, change, part.read(left))
+            part.write(left, rest)
+            conditioned = b.fdiv(rest, slope)
+            part.write(product, conditioned)
+            b.store(times_plus(b, rest, conditioned, b.load(total)), total)
+
+        each_part(b, length_of(context, b, r, arguments[4]), add)
+        return lane_total(b, b.load(total))
+
+    return signature, code
+
+
+@intrinsic
+def next_direction(_typing, beta, z, h, r, shift, x, p, sums):
+    """Set p = z + beta p, then z to 0, and the first two of `sums` to p.(h p) and p.(r + shift + h x).
+
+    in: beta, h, r, shift, x   in and out: z, p   out: sums
+    """
+    signature = types.void(types.float32, z, h, r, shift, x, p, sums)
+
+    def code(context, b, _signature, arguments):
+        kinds = zip((z, h, r, shift, x, p, sums), arguments[1:], strict=True)
+        conditioned, slopes, left, moved, own, direction, result = (pointer_to(context, b, *pair) for pair in kinds)
+        kept, totals = repeated(b, arguments[0]), [cgutils.alloca_once_value(b, ZEROS) for _ in range(2)]
+
+        def add(part: Part) -> None:
+            slope = part.read(slopes)
+            turned = times_plus(b, kept, part.read(direction), part.read(conditioned))
+            part.write(direction, turned)
+            part.write(conditioned, ZEROS)
+            entries = times_plus(b, slope, part.read(own), b.fadd(part.read(left), part.read(moved)))
+            for total, other in zip(totals, (b.fmul(slope, turned), entries), strict=True):
+                b.store(times_plus(b, turned, other, b.load(total)), total)
+
+        each_part(b, length_of(context, b, p, arguments[6]), add)
+        for e, total in enumerate(totals):
+            b.store(lane_total(b, b.load(total)), element(b, result, e))
+        return context.get_dummy_value()
+
+    return signature, code
+
+
+# -- steps ------------------------------------------------------------------------------------------------------------
 
 
 @kernel(fastmath=True, inline="always")

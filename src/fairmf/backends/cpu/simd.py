@@ -2,7 +2,8 @@
 
 LLVM vectorises most loops of the kernels well, but not these two: it does not keep a tile of a product in registers,
 and it sums each of several inner products on its own. So their instructions are written here, for vectors as wide as
-the processor's. Kernels call `product_tile`, `pull_of_eight`, ... like functions; Numba compiles them in place.
+the processor's. Kernels call `product_tile`, `pull_of_eight`, ... like functions; Numba compiles them in place. Those
+for a row's own vectors are in cg.py.
 
 Every number is summed in a fixed order: the bits depend on the width of the processor's vectors, not on threads, on
 where arrays lie in memory, or on a BLAS library.
@@ -63,18 +64,18 @@ def _shuffled(b: ir.IRBuilder, first: ir.Value, second: ir.Value | None, lanes: 
     return b.shuffle_vector(first, second, ir.Constant(ir.VectorType(INT, len(lanes)), list(lanes)))
 
 
-def _repeated(b: ir.IRBuilder, number: ir.Value, lanes: int = LANES) -> ir.Value:
+def repeated(b: ir.IRBuilder, number: ir.Value, lanes: int = LANES) -> ir.Value:
     """Return a vector that holds the number in every lane."""
     empty = ir.Constant(ir.VectorType(FLOAT, lanes), ir.Undefined)
     return _shuffled(b, b.insert_element(empty, number, INT(0)), None, [0] * lanes)
 
 
-def _times_plus(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
+def times_plus(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
     """Return x y + z."""
     return b.fadd(b.fmul(x, y, flags=MAY_FUSE), z, flags=MAY_FUSE)
 
 
-def _place(b: ir.IRBuilder, pointer: ir.Value, *counts: ir.Value | int) -> ir.Value:
+def element(b: ir.IRBuilder, pointer: ir.Value, *counts: ir.Value | int) -> ir.Value:
     """Return the pointer after so many elements."""
     for count in counts:
         pointer = b.gep(pointer, [LONG(count) if isinstance(count, int) else count])
@@ -110,19 +111,19 @@ def _sums(b: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
     return vectors[0]
 
 
-def _total(b: ir.IRBuilder, vector: ir.Value) -> ir.Value:
+def lane_total(b: ir.IRBuilder, vector: ir.Value) -> ir.Value:
     """Return the sum of the lanes."""
     return b.extract_element(_sums(b, [vector]), INT(0))
 
 
-def _array(context: BaseContext, b: ir.IRBuilder, kind: types.Type, value: ir.Value) -> ir.Value:
+def pointer_to(context: BaseContext, b: ir.IRBuilder, kind: types.Type, value: ir.Value) -> ir.Value:
     """Return the pointer to the first element of an array, which must be contiguous."""
     if not isinstance(kind, types.Array) or kind.layout != "C":
         raise TypeError(f"This needs a contiguous array, not {kind}.")
     return context.make_array(kind)(context, b, value).data
 
 
-def _length(context: BaseContext, b: ir.IRBuilder, kind: types.Type, value: ir.Value) -> ir.Value:
+def length_of(context: BaseContext, b: ir.IRBuilder, kind: types.Type, value: ir.Value) -> ir.Value:
     """Return the length of the last axis of an array."""
     shape = context.make_array(kind)(context, b, value).shape
     return b.extract_value(shape, kind.ndim - 1)
@@ -148,23 +149,23 @@ def product_tile(_typing, a, a_first, a_row, a_column, b, b_first, b_row, depth,
 
     def code(context, builder, _signature, arguments):
         a_, first, row, column, b_, b_first_, b_row_, depth_, out_, out_first_, out_row_ = arguments
-        left = _place(builder, _array(context, builder, a, a_), first)
-        right = _place(builder, _array(context, builder, b, b_), b_first_)
-        result = _place(builder, _array(context, builder, out, out_), out_first_)
-        rows = [_place(builder, left, builder.mul(row, LONG(i))) for i in range(TILE_ROWS)]
+        left = element(builder, pointer_to(context, builder, a, a_), first)
+        right = element(builder, pointer_to(context, builder, b, b_), b_first_)
+        result = element(builder, pointer_to(context, builder, out, out_), out_first_)
+        rows = [element(builder, left, builder.mul(row, LONG(i))) for i in range(TILE_ROWS)]
         sums = [[cgutils.alloca_once_value(builder, ZEROS) for _ in range(TILE_VECTORS)] for _ in range(TILE_ROWS)]
         with cgutils.for_range(builder, depth_) as loop:
-            line = _place(builder, right, builder.mul(loop.index, b_row_))
-            vectors = [_load(builder, _place(builder, line, v * LANES)) for v in range(TILE_VECTORS)]
+            line = element(builder, right, builder.mul(loop.index, b_row_))
+            vectors = [_load(builder, element(builder, line, v * LANES)) for v in range(TILE_VECTORS)]
             at = builder.mul(loop.index, column)
             for i in range(TILE_ROWS):
-                number = _repeated(builder, builder.load(_place(builder, rows[i], at)))
+                number = repeated(builder, builder.load(element(builder, rows[i], at)))
                 for total, vector in zip(sums[i], vectors, strict=True):
-                    builder.store(_times_plus(builder, number, vector, builder.load(total)), total)
+                    builder.store(times_plus(builder, number, vector, builder.load(total)), total)
         for i in range(TILE_ROWS):
-            line = _place(builder, result, builder.mul(out_row_, LONG(i)))
+            line = element(builder, result, builder.mul(out_row_, LONG(i)))
             for v, total in enumerate(sums[i]):
-                place, tile = _place(builder, line, v * LANES), builder.load(total)
+                place, tile = element(builder, line, v * LANES), builder.load(total)
                 if out.dtype == types.float64:
                     tile = builder.fpext(tile, DOUBLES)
                     before = builder.load(builder.bitcast(place, DOUBLES.as_pointer()), align=8)
@@ -178,14 +179,15 @@ def product_tile(_typing, a, a_first, a_row, a_column, b, b_first, b_row, depth,
 # -- passes over gathered rows ----------------------------------------------------------------------------------------
 
 
-class _Part:
+class Part:
     """Read and write the part of a row that a loop has come to: a whole vector, or the last few elements."""
 
     def __init__(self, builder: ir.IRBuilder, at: ir.Value, mask: ir.Value | None = None):
         self.builder, self.at, self.mask = builder, at, mask
 
     def read(self, row: ir.Value) -> ir.Value:
-        b, pointer = self.builder, _place(self.builder, row, self.at)
+        """Read this part of a row; beyond its end there are zeros."""
+        b, pointer = self.builder, element(self.builder, row, self.at)
         if self.mask is None:
             return _load(b, pointer)
         kind = ir.FunctionType(WIDE, [WIDE.as_pointer(), INT, self.mask.type, WIDE])
@@ -199,7 +201,8 @@ class _Part:
         return self.read(row) if self.mask is None else self.builder.select(self.mask, self.read(row), ones)
 
     def write(self, row: ir.Value, vector: ir.Value) -> None:
-        b, pointer = self.builder, _place(self.builder, row, self.at)
+        """Write this part of a row, and nothing beyond its end."""
+        b, pointer = self.builder, element(self.builder, row, self.at)
         if self.mask is None:
             _store(b, vector, pointer)
             return
@@ -212,36 +215,36 @@ class _Part:
         b, byte = self.builder, ir.IntType(8).as_pointer()
         kind = ir.FunctionType(ir.VoidType(), [byte, INT, INT, INT])
         fetch = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0i8")
-        b.call(fetch, [b.bitcast(_place(b, row, self.at), byte), INT(0), INT(3), INT(1)])
+        b.call(fetch, [b.bitcast(element(b, row, self.at), byte), INT(0), INT(3), INT(1)])
 
 
-def _each_part(b: ir.IRBuilder, length: ir.Value, body: Callable[[_Part], None]) -> None:
+def each_part(b: ir.IRBuilder, length: ir.Value, body: Callable[[Part], None]) -> None:
     """Emit `body` for every part of rows of this length, which need not be a multiple of LANES."""
     whole = b.and_(length, LONG(-LANES))
     with cgutils.for_range_slice(b, LONG(0), whole, LONG(LANES), LONG) as (at, _):
-        body(_Part(b, at))
+        body(Part(b, at))
     with b.if_then(b.icmp_signed("<", whole, length), likely=False):
         lanes = ir.Constant(ir.VectorType(INT, LANES), list(range(LANES)))
         left = b.insert_element(ir.Constant(lanes.type, ir.Undefined), b.trunc(b.sub(length, whole), INT), INT(0))
-        body(_Part(b, whole, b.icmp_signed("<", lanes, _shuffled(b, left, None, [0] * LANES))))
+        body(Part(b, whole, b.icmp_signed("<", lanes, _shuffled(b, left, None, [0] * LANES))))
 
 
 def _gathered(b: ir.IRBuilder, other: ir.Value, length: ir.Value, indices: ir.Value, count: int) -> list[ir.Value]:
     """Return pointers to the rows of `other` that the next `count` indices name."""
-    columns = [b.sext(b.load(_place(b, indices, e)), LONG) for e in range(count)]
-    return [_place(b, other, b.mul(column, length)) for column in columns]
+    columns = [b.sext(b.load(element(b, indices, e)), LONG) for e in range(count)]
+    return [element(b, other, b.mul(column, length)) for column in columns]
 
 
 def _products(b: ir.IRBuilder, rows: list[ir.Value], x: ir.Value, length: ir.Value) -> ir.Value:
     """Return a vector with the inner product of x and each of the rows."""
     sums = [cgutils.alloca_once_value(b, ZEROS) for _ in rows]
 
-    def add(part: _Part) -> None:
+    def add(part: Part) -> None:
         own = part.read(x)
         for row, total in zip(rows, sums, strict=True):
-            b.store(_times_plus(b, own, part.read(row), b.load(total)), total)
+            b.store(times_plus(b, own, part.read(row), b.load(total)), total)
 
-    _each_part(b, length, add)
+    each_part(b, length, add)
     return _sums(b, [b.load(total) for total in sums])
 
 
@@ -259,31 +262,31 @@ def _pull(count: int) -> Callable[..., float]:
 
         def code(context, b, _signature, arguments):
             columns_, weights_, other_, x_, target_, out_, ahead_ = arguments
-            length, table = _length(context, b, other, other_), _array(context, b, other, other_)
-            own, result = _array(context, b, x, x_), _array(context, b, out, out_)
+            length, table = length_of(context, b, other, other_), pointer_to(context, b, other, other_)
+            own, result = pointer_to(context, b, x, x_), pointer_to(context, b, out, out_)
             # A loop of its own: the processor has too few registers for the addresses of sixteen rows.
             later = _gathered(b, table, length, _numbers(b, ahead_, INT), count)
 
-            def fetch(part: _Part) -> None:
+            def fetch(part: Part) -> None:
                 for row in later:
                     part.fetch(row)
 
-            _each_part(b, length, fetch)
+            each_part(b, length, fetch)
             for address in (columns_, weights_):  # two lines ahead: the processor does not see so many streams
-                _Part(b, LONG(2 * LINE)).fetch(_numbers(b, address, FLOAT))
+                Part(b, LONG(2 * LINE)).fetch(_numbers(b, address, FLOAT))
             rows = _gathered(b, table, length, _numbers(b, columns_, INT), count)
-            misses = b.fsub(_repeated(b, target_, count), _products(b, rows, own, length))
+            misses = b.fsub(repeated(b, target_, count), _products(b, rows, own, length))
             pulls = b.fmul(misses, _load(b, _numbers(b, weights_, FLOAT), count))
             factors = [_shuffled(b, pulls, None, [e] * LANES) for e in range(count)]
 
-            def add(part: _Part) -> None:
+            def add(part: Part) -> None:
                 sums = [part.read(result), ZEROS]  # two, because each step waits for the one before
                 for e in range(count):
-                    sums[e % 2] = _times_plus(b, factors[e], part.read(rows[e]), sums[e % 2])
+                    sums[e % 2] = times_plus(b, factors[e], part.read(rows[e]), sums[e % 2])
                 part.write(result, b.fadd(*sums))
 
-            _each_part(b, length, add)
-            return _total(b, b.fmul(misses, pulls))
+            each_part(b, length, add)
+            return lane_total(b, b.fmul(misses, pulls))
 
         return signature, code
 
@@ -299,144 +302,14 @@ def _curvature(count: int) -> Callable[..., float]:
 
         def code(context, b, _signature, arguments):
             columns_, weights_, other_, x_ = arguments
-            length, table = _length(context, b, other, other_), _array(context, b, other, other_)
+            length, table = length_of(context, b, other, other_), pointer_to(context, b, other, other_)
             rows = _gathered(b, table, length, _numbers(b, columns_, INT), count)
-            products = _products(b, rows, _array(context, b, x, x_), length)
-            return _total(b, b.fmul(b.fmul(products, products), _load(b, _numbers(b, weights_, FLOAT), count)))
+            products = _products(b, rows, pointer_to(context, b, x, x_), length)
+            return lane_total(b, b.fmul(b.fmul(products, products), _load(b, _numbers(b, weights_, FLOAT), count)))
 
         return signature, code
 
     return curvature
-
-
-# -- a row's own vectors ----------------------------------------------------------------------------------------------
-
-
-@intrinsic
-def begin_row(_typing, diagonal, ridge, shift, x, h, r):
-    """Set h = diagonal + ridge and r = -shift - h x.   in: diagonal, ridge, shift, x   out: h, r"""
-    signature = types.void(diagonal, types.float32, shift, x, h, r)
-
-    def code(context, b, _signature, arguments):
-        kinds = zip((diagonal, shift, x, h, r), (arguments[0], *arguments[2:]), strict=True)
-        shared, moved, own, slopes, out = (_array(context, b, *pair) for pair in kinds)
-        added = _repeated(b, arguments[1])
-
-        def add(part: _Part) -> None:
-            slope = b.fadd(part.read(shared), added)
-            part.write(slopes, slope)
-            part.write(out, b.fneg(_times_plus(b, slope, part.read(own), part.read(moved))))
-
-        _each_part(b, _length(context, b, x, arguments[3]), add)
-        return context.get_dummy_value()
-
-    return signature, code
-
-
-@intrinsic
-def first_direction(_typing, r, h, shift, x, p, sums):
-    """Set p = r / h, and the first three of `sums` to r.p, r.r and p.(r + shift + h x).
-
-    in: r, h, shift, x   out: p, sums
-    """
-    signature = types.void(r, h, shift, x, p, sums)
-
-    def code(context, b, _signature, arguments):
-        kinds = zip((r, h, shift, x, p, sums), arguments, strict=True)
-        left, slopes, moved, own, out, result = (_array(context, b, *pair) for pair in kinds)
-        totals = [cgutils.alloca_once_value(b, ZEROS) for _ in range(3)]
-
-        def add(part: _Part) -> None:
-            rest, slope = part.read(left), part.read_divisor(slopes)
-            direction = b.fdiv(rest, slope)
-            part.write(out, direction)
-            entries = _times_plus(b, slope, part.read(own), b.fadd(rest, part.read(moved)))
-            for total, (one, other) in zip(
-                totals, ((rest, direction), (rest, rest), (direction, entries)), strict=True
-            ):
-                b.store(_times_plus(b, one, other, b.load(total)), total)
-
-        _each_part(b, _length(context, b, x, arguments[3]), add)
-        for e, total in enumerate(totals):
-            b.store(_total(b, b.load(total)), _place(b, result, e))
-        return context.get_dummy_value()
-
-    return signature, code
-
-
-@intrinsic
-def take_step(_typing, length, p, x):
-    """Set x += length p; return x.x.   in: length, p   in and out: x"""
-    signature = types.float32(types.float32, p, x)
-
-    def code(context, b, _signature, arguments):
-        far, direction = _repeated(b, arguments[0]), _array(context, b, p, arguments[1])
-        own, total = _array(context, b, x, arguments[2]), cgutils.alloca_once_value(b, ZEROS)
-
-        def add(part: _Part) -> None:
-            moved = _times_plus(b, far, part.read(direction), part.read(own))
-            part.write(own, moved)
-            b.store(_times_plus(b, moved, moved, b.load(total)), total)
-
-        _each_part(b, _length(context, b, x, arguments[2]), add)
-        return _total(b, b.load(total))
-
-    return signature, code
-
-
-@intrinsic
-def step_residual(_typing, length, p, h, hp, r):
-    """Set r += length (hp - h p), then hp = r / h; return r.hp.   in: length, p, h   in and out: hp, r"""
-    signature = types.float32(types.float32, p, h, hp, r)
-
-    def code(context, b, _signature, arguments):
-        kinds = zip((p, h, hp, r), arguments[1:], strict=True)
-        direction, slopes, product, left = (_array(context, b, *pair) for pair in kinds)
-        far, total = _repeated(b, arguments[0]), cgutils.alloca_once_value(b, ZEROS)
-
-        def add(part: _Part) -> None:
-            slope = part.read_divisor(slopes)
-            change = b.fsub(part.read(product), b.fmul(slope, part.read(direction), flags=MAY_FUSE), flags=MAY_FUSE)
-            rest = _times_plus(b, far, change, part.read(left))
-            part.write(left, rest)
-            conditioned = b.fdiv(rest, slope)
-            part.write(product, conditioned)
-            b.store(_times_plus(b, rest, conditioned, b.load(total)), total)
-
-        _each_part(b, _length(context, b, r, arguments[4]), add)
-        return _total(b, b.load(total))
-
-    return signature, code
-
-
-@intrinsic
-def next_direction(_typing, beta, z, h, r, shift, x, p, sums):
-    """Set p = z + beta p, then z to 0, and the first two of `sums` to p.(h p) and p.(r + shift + h x).
-
-    in: beta, h, r, shift, x   in and out: z, p   out: sums
-    """
-    signature = types.void(types.float32, z, h, r, shift, x, p, sums)
-
-    def code(context, b, _signature, arguments):
-        kinds = zip((z, h, r, shift, x, p, sums), arguments[1:], strict=True)
-        conditioned, slopes, left, moved, own, direction, result = (_array(context, b, *pair) for pair in kinds)
-        kept, totals = _repeated(b, arguments[0]), [cgutils.alloca_once_value(b, ZEROS) for _ in range(2)]
-
-        def add(part: _Part) -> None:
-            slope = part.read(slopes)
-            turned = _times_plus(b, kept, part.read(direction), part.read(conditioned))
-            part.write(direction, turned)
-            part.write(conditioned, ZEROS)
-            entries = _times_plus(b, slope, part.read(own), b.fadd(part.read(left), part.read(moved)))
-            for total, other in zip(totals, (b.fmul(slope, turned), entries), strict=True):
-                b.store(_times_plus(b, turned, other, b.load(total)), total)
-
-        _each_part(b, _length(context, b, p, arguments[6]), add)
-        for e, total in enumerate(totals):
-            b.store(_total(b, b.load(total)), _place(b, result, e))
-        return context.get_dummy_value()
-
-    return signature, code
 
 
 # -- scores -----------------------------------------------------------------------------------------------------------
@@ -448,10 +321,13 @@ def reaching(_typing, row, at, floor):
     signature = types.uint64(row, types.intp, types.float32)
 
     def code(context, b, _signature, arguments):
-        begin, limit = _place(b, _array(context, b, row, arguments[0]), arguments[1]), _repeated(b, arguments[2], 16)
+        begin, limit = (
+            element(b, pointer_to(context, b, row, arguments[0]), arguments[1]),
+            repeated(b, arguments[2], 16),
+        )
         found = ir.Constant(LONG, 0)
         for part in range(4):
-            hits = b.fcmp_ordered(">=", _load(b, _place(b, begin, 16 * part), 16), limit)
+            hits = b.fcmp_ordered(">=", _load(b, element(b, begin, 16 * part), 16), limit)
             bits = b.zext(b.bitcast(hits, ir.IntType(16)), LONG)
             found = b.or_(found, b.shl(bits, LONG(16 * part)))
         return found
@@ -481,12 +357,12 @@ def scores_of_eight(_typing, other, first, last, x, begin, out, at):
 
     def code(context, b, _signature, arguments):
         other_, first_, last_, x_, begin_, out_, at_ = arguments
-        length, table = _length(context, b, other, other_), _array(context, b, other, other_)
+        length, table = length_of(context, b, other, other_), pointer_to(context, b, other, other_)
         numbers = [b.add(first_, LONG(e)) for e in range(8)]
         numbers = [b.select(b.icmp_signed("<", number, last_), number, last_) for number in numbers]
-        rows = [_place(b, table, b.mul(number, length)) for number in numbers]
-        products = _products(b, rows, _place(b, _array(context, b, x, x_), begin_), length)
-        _store(b, products, _place(b, _array(context, b, out, out_), at_))
+        rows = [element(b, table, b.mul(number, length)) for number in numbers]
+        products = _products(b, rows, element(b, pointer_to(context, b, x, x_), begin_), length)
+        _store(b, products, element(b, pointer_to(context, b, out, out_), at_))
         return context.get_dummy_value()
 
     return signature, code
