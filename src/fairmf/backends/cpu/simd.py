@@ -235,6 +235,16 @@ def _gathered(b: ir.IRBuilder, other: ir.Value, length: ir.Value, indices: ir.Va
     return [element(b, other, b.mul(column, length)) for column in columns]
 
 
+def _fetch(b: ir.IRBuilder, rows: list[ir.Value], length: ir.Value) -> None:
+    """Load rows into the cache."""
+
+    def fetch(part: Part) -> None:
+        for row in rows:
+            part.fetch(row)
+
+    each_part(b, length, fetch)
+
+
 def _products(b: ir.IRBuilder, rows: list[ir.Value], x: ir.Value, length: ir.Value) -> ir.Value:
     """Return a vector with the inner product of x and each of the rows."""
     sums = [cgutils.alloca_once_value(b, ZEROS) for _ in rows]
@@ -264,19 +274,16 @@ def _pull(count: int) -> Callable[..., float]:
             columns_, weights_, other_, x_, target_, out_, ahead_ = arguments
             length, table = length_of(context, b, other, other_), pointer_to(context, b, other, other_)
             own, result = pointer_to(context, b, x, x_), pointer_to(context, b, out, out_)
-            # A loop of its own: the processor has too few registers for the addresses of sixteen rows.
+            # Loops of their own: the processor has too few registers for the addresses of sixteen rows. Two, because it
+            # can wait for few lines at a time.
             later = _gathered(b, table, length, _numbers(b, ahead_, INT), count)
-
-            def fetch(part: Part) -> None:
-                for row in later:
-                    part.fetch(row)
-
-            each_part(b, length, fetch)
+            _fetch(b, later[: count // 2], length)
             for address in (columns_, weights_):  # two lines ahead: the processor does not see so many streams
                 Part(b, LONG(2 * LINE)).fetch(_numbers(b, address, FLOAT))
             rows = _gathered(b, table, length, _numbers(b, columns_, INT), count)
             misses = b.fsub(repeated(b, target_, count), _products(b, rows, own, length))
             pulls = b.fmul(misses, _load(b, _numbers(b, weights_, FLOAT), count))
+            _fetch(b, later[count // 2 :], length)
             factors = [_shuffled(b, pulls, None, [e] * LANES) for e in range(count)]
 
             def add(part: Part) -> None:
