@@ -235,6 +235,19 @@ def test_without_users_in_it_a_checkpoint_is_small_and_users_are_made_again(tmp_
     assert objective_of(resumed) == pytest.approx(end, rel=1e-4)
 
 
+def test_the_mean_of_users_who_may_be_made_again_is_not_carried_over(monkeypatch):
+    """A wrong mean in the state must change nothing: on one machine it would move all users."""
+    epoch, ends = als_cg.epoch, []
+
+    def forgetful(problem, state, *rest):
+        return als_cg.replace(epoch(problem, state, *rest), mean_user=np.full(8, 7.0))
+
+    for start in (epoch, forgetful):
+        monkeypatch.setattr(als_cg, "epoch", start)
+        ends.append(ray(fairness=1.0, epochs=2).fit(DATA, cluster=InProcess(shards=2)).item_factors)
+    np.testing.assert_array_equal(*ends)
+
+
 def test_a_model_without_users_answers_for_those_who_are_folded_in(tmp_path):
     local = FairALS(**SETTINGS).fit(DATA)
     model = ray().fit(InMemoryShards(DATA, 3), cluster=InProcess())

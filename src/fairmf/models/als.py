@@ -178,7 +178,7 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         solver = self._solver(problem)
         if solver.finish is not None:
             return solver.finish(self, problem, state)
-        return als_cg.finish(problem, state, self.trained_fairness(), self._effort(problem).sampled)
+        return als_cg.finish(problem, state, self.trained_fairness(), sampled=self._is_hard(problem))
 
     def merit(self, problem: Problem, state: AlternatingState) -> Vector:
         """Return the merit direction q1: the present q over phi; alpha0 G_W t itself where phi is 0."""
@@ -217,13 +217,16 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
 
     def is_hard(self, observed_weight: float, unobserved_weight: float, pairs: int) -> bool:
         """Return whether rows need a thorough solver: the observed outweighs the unobserved, by sums of weights."""
-        return self.cg_steps == "auto" and observed_weight > EASY * unobserved_weight * pairs
+        return observed_weight > EASY * unobserved_weight * pairs
+
+    def _is_hard(self, problem: Problem) -> bool:
+        pairs = problem.interactions.n_users * problem.interactions.n_items
+        return self.is_hard(problem.observed_weight, self.unobserved_weight, pairs)
 
     def _effort(self, problem: Problem) -> EpochEffort:
         if self.cg_steps != "auto":
             return als_cg.EpochEffort(steps=int(self.cg_steps), relaxation=als_cg.LIGHT.relaxation)
-        data = problem.interactions
-        if self.is_hard(problem.observed_weight, self.unobserved_weight, data.n_users * data.n_items):
+        if self._is_hard(problem):
             return als_cg.THOROUGH
         strongest = self.trained_fairness() * problem.largest_fairness_square
         demanding = strongest >= STRONG or self.unobserved_weight < WEAK

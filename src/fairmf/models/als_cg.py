@@ -77,8 +77,8 @@ FIRM = EpochEffort(steps=2, relaxation=1.3)
 MOST_STEPS = 100  # of rows that stop as soon as they are solved
 # Close to the exact half-step, for data on which the preconditioner is weak. Rows stop as soon as they are done.
 THOROUGH = EpochEffort(steps=MOST_STEPS, rounds=10, tolerance=1e-4, sampled=True)
-# The rounds before the last half-step. Two steps a row are enough, because the next correction moves q anyway. At
-# fairness 1, a correction leaves a tenth of what it corrects: q is known to .1 % (F to a millionth) after the last one.
+# The rounds before the last half-step. Two steps a row are enough, because the next correction moves q anyway. `finish`
+# divides `settled` by 1 + fairness: at fairness 1 the last correction is below 1 %, and leaves about a tenth of that.
 SETTLING = EpochEffort(steps=2, rounds=10, tolerance=0.1, settled=2e-2)
 MOVING = 0.03  # an epoch that lowers F by more than this part of it moves the bases too far to be kept in the next one
 # With so many factors, and so few users and items per factor, eigenvectors take long beside products over the rows.
@@ -97,7 +97,8 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     if (weights := problem.fairness_squares) is not None:
         common, own = problem.fairness_pull(weights, t)
     matrix = problem.unobserved_weight * gramian_u
-    matrix += np.outer(common * t, t)
+    pull = np.sqrt(common) * t
+    matrix += np.outer(pull, pull)
     guess = done.rotation.T if state.guesses and not state.moves and effort.steps == 1 else None
     values, vectors, rest = backend.diagonalise(matrix, problem.least_item_ridge, guess)
     unturned = None if state.unturned_users is None else U
@@ -220,8 +221,9 @@ def users(
     step = HalfStep(backend, problem.interactions.by_user, V, values, problem.user_ridge, q, rest=rest, own=own)
     squared_residual = 0.0
     if fairness > 0:
-        # V, and so G_V, has moved since q was set.
-        q, t = correct(q, backend.mean(U) if state.mean_user is None else vectors.T @ state.mean_user)
+        # V, and so G_V, has moved since q was set. Users in other processes may have been computed again.
+        known = state.mean_user if problem.holds_users else None
+        q, t = correct(q, backend.mean(U) if known is None else vectors.T @ known)
     rounds = effort.rounds if fairness > 0 else 1
     for number in range(rounds):
         sums = backend.improve(replace(step, shift=q), U, effort)
@@ -242,10 +244,12 @@ def finish(problem: Problem, state: AlternatingState, fairness: float, sampled: 
     backend = problem.backend
     # The tolerance is for backends that ignore the accuracy, and for rows that start at 0.
     last = EpochEffort(MOST_STEPS, tolerance=1e-5, accuracy=0.02 * backend.tolerance)
-    # A correction moves q by only about 1 / (1 + fairness) of what it misses.
-    rounds = replace(SETTLING, settled=SETTLING.settled / (1.0 + fairness * problem.largest_fairness_square))
+    rounds = SETTLING
     if sampled:  # as on hard data, where the error that a loose tolerance leaves would show in F
-        rounds = replace(rounds, steps=MOST_STEPS, sampled=True, tolerance=1e-3, settled=1e-4)
+        rounds = replace(SETTLING, steps=MOST_STEPS, sampled=True, tolerance=1e-3, settled=2e-4)
+    # q should be C t. A correction moves it by about |C t - q| / (1 + fairness): under strong fairness a small move may
+    # hide a large gap.
+    rounds = replace(rounds, settled=rounds.settled / (1.0 + fairness * problem.largest_fairness_square))
     done = users(problem, state, fairness, rounds if fairness > 0 else last, keep_map=True)
     rows, V = problem.interactions.by_user, done.item_factors
     if fairness > 0:  # q stays fixed from here on: solve the rows to convergence for it

@@ -270,7 +270,8 @@ class Search:
     def _harder(self, settings: Record) -> float:
         """Return the work of an epoch with these settings, against a usual one."""
         pairs = self.train.n_users * self.train.n_items
-        return THOROUGH if self.model.is_hard(self.observed, settings["unobserved_weight"], pairs) else 1.0
+        hard = self.model.is_hard(self.observed, settings["unobserved_weight"], pairs)
+        return THOROUGH if hard and self.model.cg_steps == "auto" else 1.0
 
     def _score(self, settings: Record, epochs: int) -> tuple[float, FactorModel | None]:
         """Return the nDCG of a short fit, and the fit; -inf and None where it diverges."""

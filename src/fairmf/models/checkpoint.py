@@ -134,7 +134,7 @@ def take_apart(state: DataclassInstance, prefix: str, backend: Backend) -> tuple
     arrays: Arrays = {}
     for field in dataclasses.fields(state):
         name, value = f"{prefix}.{field.name}", getattr(state, field.name)
-        if value is None or field.metadata == NOT_STORED:  # None is only what a fit without features lacks
+        if value is None or field.metadata == NOT_STORED:  # None: this fit lacks it
             continue
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             numbers[field.name], own = take_apart(value, name, backend)

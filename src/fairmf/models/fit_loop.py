@@ -349,7 +349,7 @@ def _finished(model: Trainable[S], problem: Problem, reached: Reached[S], option
 
 def _not_finite(problem: Problem, state: object, value: Objective | None) -> str | None:
     """Return the name of the first variable, or the objective, that holds NaN or infinity; None if none does."""
-    # F is a sum of the squares of all factors, so they are finite where F is.
+    # F holds the square of every factor, and 0 times infinity is NaN: where F is finite, so are they.
     known = value is not None and np.isfinite(value.total)
     for name, part in vars(state).items():
         if getattr(part, "ndim", 0) == 2 and part.dtype == problem.backend.dtype:

@@ -2,8 +2,8 @@
 
 LLVM vectorises most loops of the kernels well, but not these two: it does not keep a tile of a product in registers,
 and it sums each of several inner products on its own. So their instructions are written here, for vectors as wide as
-the processor's. Kernels call `product_tile`, `pull_of_eight`, ... like functions; Numba compiles them in place. Those
-for a row's own vectors are in cg.py.
+the processor's. Kernels call `product_tile`, `pull_of_eight`, ... like functions; Numba compiles them in place. The
+loops over a row's own vectors are in cg.py.
 
 Every number is summed in a fixed order: the bits depend on the width of the processor's vectors, not on threads, on
 where arrays lie in memory, or on a BLAS library.
@@ -274,8 +274,8 @@ def _pull(count: int) -> Callable[..., float]:
             columns_, weights_, other_, x_, target_, out_, ahead_ = arguments
             length, table = length_of(context, b, other, other_), pointer_to(context, b, other, other_)
             own, result = pointer_to(context, b, x, x_), pointer_to(context, b, out, out_)
-            # Loops of their own: the processor has too few registers for the addresses of sixteen rows. Two, because it
-            # can wait for few lines at a time.
+            # Prefetching has loops of its own, because the processor has too few registers for the addresses of sixteen
+            # rows. There are two, because it can wait for only a few cache lines at once.
             later = _gathered(b, table, length, _numbers(b, ahead_, INT), count)
             _fetch(b, later[: count // 2], length)
             for address in (columns_, weights_):  # two lines ahead: the processor does not see so many streams
