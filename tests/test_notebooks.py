@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 
 import notebooks  # noqa: E402
+from ray_here import patiently  # noqa: E402
 
 
 @pytest.mark.parametrize("name", notebooks.PAGES)
@@ -36,7 +37,7 @@ def test_cells_show_what_notebooks_show():
 @pytest.mark.parametrize("name", notebooks.PAGES)
 def test_a_notebook_runs(name):
     """Every cell runs again, and shows something where the stored one does."""
-    again = notebooks.notebook(notebooks.PAGES[name])
+    again = patiently(lambda: notebooks.notebook(notebooks.PAGES[name]))
     stored = json.loads((notebooks.PLACE / f"{name}.ipynb").read_text(encoding="utf-8"))
     kinds = [[[o["output_type"] for o in c.get("outputs", [])] for c in made["cells"]] for made in (again, stored)]
     assert kinds[0] == kinds[1]

@@ -27,10 +27,23 @@ def ray_or_skip():
 
 def start(ray, cpus):
     """A cluster of one node, and this process connected to it."""
-    ray.init(
-        address="local", num_cpus=cpus, num_gpus=0, object_store_memory=STORE, include_dashboard=False,
-        log_to_driver=False, logging_level=logging.ERROR,
-    )  # fmt: skip
+    options = {"num_cpus": cpus, "num_gpus": 0, "object_store_memory": STORE, "include_dashboard": False}
+    patiently(lambda: ray.init(address="local", log_to_driver=False, logging_level=logging.ERROR, **options))
+
+
+def patiently(call):
+    """Call; call again where Ray did not start in the 30 seconds that it allows for, as on a busy machine."""
+    for last in (False, False, True):
+        before = ray_processes()
+        try:
+            return call()
+        except Exception as error:
+            if last or "timed out during startup" not in str(error):
+                raise
+            for pid in ray_processes().keys() - before.keys():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+    return None
 
 
 @contextlib.contextmanager
@@ -41,7 +54,7 @@ def nodes(count, cpus=1):
 
     ray.shutdown()  # what other tests have left: they start theirs again
     options = {"num_cpus": cpus, "object_store_memory": STORE, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=options)
+    cluster = patiently(lambda: Cluster(initialize_head=True, head_node_args=options))
     try:
         for _ in range(count - 1):
             add_node(cluster, cpus)

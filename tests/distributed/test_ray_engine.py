@@ -17,6 +17,7 @@ from in_process import InProcess, objective_of
 from ray_here import KillWorker, ray_processes
 
 from fairmf import FairALS, synthetic
+from fairmf.distributed import cluster as clusters
 from fairmf.distributed.cluster import RayCluster
 from fairmf.distributed.ray_actors import RayTeam
 from fairmf.distributed.worker import Turned, Worker
@@ -113,6 +114,25 @@ def test_a_team_and_what_can_go_wrong_in_it(ray_cluster, caplog):
         assert "no answer within 8 seconds" in caplog.text
         assert sum(sums) == DATA.nnz
         assert team.pids()[1] != pids[1]
+
+
+@pytest.mark.parametrize(
+    ("address", "what"), [(None, "start Ray on this machine"), ("a:1", "connect to a Ray cluster at 'a:1'")]
+)
+def test_where_ray_does_not_start_the_error_says_so(address, what, monkeypatch):
+    """Ray raises a plain Exception where a node does not start in time."""
+
+    class Slow:
+        is_initialized = staticmethod(lambda: False)
+
+        @staticmethod
+        def init(**_):
+            raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr(clusters, "ray_or_error", lambda *_: Slow)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(ClusterFailed, match=f"^Cannot {what}: The current node timed out during startup.$"):
+        clusters.ensure_ray(address)
 
 
 def test_more_than_the_cluster_has_is_refused(ray_cluster):

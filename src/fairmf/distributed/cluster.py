@@ -55,8 +55,9 @@ def ensure_ray(address: str | None = None, who: str = "engine='ray'") -> bool:
     options = {"include_dashboard": False} if started else {}
     try:
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise ClusterFailed(f"Cannot connect to a Ray cluster at {address!r}: {error}") from error
+    except Exception as error:  # Ray raises a plain Exception where it does not start within 30 seconds
+        what = "start Ray on this machine" if started else f"connect to a Ray cluster at {address!r}"
+        raise ClusterFailed(f"Cannot {what}: {error}") from error
     if started:
         log.info("started Ray on this machine: %d CPUs", int(ray.cluster_resources().get("CPU", 0)))
     return True
