@@ -67,8 +67,7 @@ def test_the_last_half_step_of_the_fast_solver_is_converged(name, weighted, fair
     [(1.0, 1.0, 0.9), (1e3, 1.0, 0.9), (1.0, 30.0, 0.9), (1.0, 1.0, 0.01), (1e3, 1.0, 0.01)],
 )
 def test_the_last_half_step_finds_the_coupling_however_strong_it_is(fairness, weight, unobserved_weight):
-    """Where a correction of q is small beside q, what q misses may still be large. Hard data need more steps for it,
-    whatever the epochs take."""
+    """A small correction of q may hide that q is far from C t. Hard data need more steps, whatever the epochs take."""
     data = synthetic(400, 200, 8_000)
     model = paper_als(factors=16, fairness=fairness, unobserved_weight=unobserved_weight, cg_steps=1, backend="cpu")
     problem, state = posed(model, data, np.full(200, weight))

@@ -98,6 +98,18 @@ def _curvature_pass(indices, weights, start, stop, other, p, addresses, columns,
 # LLVM would not vectorise these loops: before each, it would have to check whether any two of so many arrays overlap.
 
 
+def _add_products(b, totals, pairs):
+    """Add the product of each pair of vectors to its total."""
+    for total, (one, other) in zip(totals, pairs, strict=True):
+        b.store(times_plus(b, one, other, b.load(total)), total)
+
+
+def _store_totals(b, totals, result):
+    """Store the sum of the lanes of each total."""
+    for e, total in enumerate(totals):
+        b.store(lane_total(b, b.load(total)), element(b, result, e))
+
+
 @intrinsic
 def begin_row(_typing, diagonal, ridge, shift, x, h, r):
     """Set h = diagonal + ridge and r = -shift - h x.   in: diagonal, ridge, shift, x   out: h, r"""
@@ -137,14 +149,10 @@ def first_direction(_typing, r, h, shift, x, p, sums):
             direction = b.fdiv(rest, slope)
             part.write(out, direction)
             entries = times_plus(b, slope, part.read(own), b.fadd(rest, part.read(moved)))
-            for total, (one, other) in zip(
-                totals, ((rest, direction), (rest, rest), (direction, entries)), strict=True
-            ):
-                b.store(times_plus(b, one, other, b.load(total)), total)
+            _add_products(b, totals, [(rest, direction), (rest, rest), (direction, entries)])
 
         each_part(b, length_of(context, b, x, arguments[3]), add)
-        for e, total in enumerate(totals):
-            b.store(lane_total(b, b.load(total)), element(b, result, e))
+        _store_totals(b, totals, result)
         return context.get_dummy_value()
 
     return signature, code
@@ -162,7 +170,7 @@ def take_step(_typing, length, p, x):
         def add(part: Part) -> None:
             moved = times_plus(b, far, part.read(direction), part.read(own))
             part.write(own, moved)
-            b.store(times_plus(b, moved, moved, b.load(total)), total)
+            _add_products(b, [total], [(moved, moved)])
 
         each_part(b, length_of(context, b, x, arguments[2]), add)
         return lane_total(b, b.load(total))
@@ -187,7 +195,7 @@ def step_residual(_typing, length, p, h, hp, r):
             part.write(left, rest)
             conditioned = b.fdiv(rest, slope)
             part.write(product, conditioned)
-            b.store(times_plus(b, rest, conditioned, b.load(total)), total)
+            _add_products(b, [total], [(rest, conditioned)])
 
         each_part(b, length_of(context, b, r, arguments[4]), add)
         return lane_total(b, b.load(total))
@@ -214,12 +222,10 @@ def next_direction(_typing, beta, z, h, r, shift, x, p, sums):
             part.write(direction, turned)
             part.write(conditioned, ZEROS)
             entries = times_plus(b, slope, part.read(own), b.fadd(part.read(left), part.read(moved)))
-            for total, other in zip(totals, (b.fmul(slope, turned), entries), strict=True):
-                b.store(times_plus(b, turned, other, b.load(total)), total)
+            _add_products(b, totals, [(turned, b.fmul(slope, turned)), (turned, entries)])
 
         each_part(b, length_of(context, b, p, arguments[6]), add)
-        for e, total in enumerate(totals):
-            b.store(lane_total(b, b.load(total)), element(b, result, e))
+        _store_totals(b, totals, result)
         return context.get_dummy_value()
 
     return signature, code
